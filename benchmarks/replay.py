@@ -28,7 +28,7 @@ from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.cluster_state import state_at
 from kraft_audit.replay.driver import BranchLog
-from kraft_audit.rules import registry
+from kraft_audit.rules import judging
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.history_collector import read_history
 from kraft_codec.records.redaction import Redactor
@@ -85,7 +85,7 @@ def audit(plan: ClusterPlan) -> int:
 
     How many findings, clear ones too.
     """
-    return len(list(registry.check(history_of(plan), {})))
+    return len(list(judging.check(history_of(plan), {})))
 
 
 def history_of(plan: ClusterPlan) -> ClusterHistory:
@@ -104,7 +104,7 @@ def middle_state_seconds(plan: ClusterPlan) -> float:
 
 def judge(history: ClusterHistory) -> int:
     """All rules over a history that was read, nothing kept from an earlier time; how many findings."""
-    return len(list(registry.check(replace(history, _shared={}), {})))
+    return len(list(judging.check(replace(history, _shared={}), {})))
 
 
 def log_bytes(plan: ClusterPlan) -> int:
@@ -132,7 +132,7 @@ def rules_of(folder: str) -> tuple[float, float]:
     """The rules alone over a history that is there, and the peak of everything before."""
     history = history_of(plan_of(Path(folder)))
     started = time.perf_counter()
-    list(registry.check(history, {}))
+    list(judging.check(history, {}))
     return time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -45,7 +45,7 @@ from kraft_audit.recovery.restore.stray_logs import OldLog, old_logs
 from kraft_audit.recovery.upgrade_check import UpgradeCheck, upgrade_check
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
 from kraft_audit.replay.driver import BranchLog, replay_branch
-from kraft_audit.rules import registry
+from kraft_audit.rules import judging
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
@@ -88,7 +88,7 @@ class Cluster(OpenedCluster):
         >>> [(finding.rule, finding.subject) for finding in cluster.check(only=["KP001"])]
         [('KP001', 'pre-elr-0'), ('KP001', 'elr-m1-0')]
         """
-        return list(registry.check(self.history, thresholds or {}, only=only))
+        return list(judging.check(self.history, thresholds or {}, only=only))
 
     def findings(self) -> pa.Table:
         """The same as a table, with the columns of the table `findings`.

@@ -28,7 +28,7 @@ def diverge(logs: Logs, output: OutputFormat = Format.TABLE) -> int:
       kraft-audit diverge samples/divergence.tgz
       kraft-audit diverge samples/uncommitted-voter-change.tgz --output json
     """
-    from kraft_audit.rules.registry import NOTHING_READ
+    from kraft_audit.rules.judging import NOTHING_READ
 
     results = Results(output, KEYS)
     remark_on_key()

@@ -24,7 +24,7 @@ def recover_plan(logs: ConfiguredLogs, show_all: EveryLine = False, output: Outp
     from kraft_audit.recovery.leaderless_partitions import RecoveryPlan
     from kraft_audit.recovery.recovery_text import recovery_lines
     from kraft_audit.rules.columns.lost_records import state_of_snapshot
-    from kraft_audit.rules.registry import unreplayed_reason
+    from kraft_audit.rules.judging import unreplayed_reason
 
     keys = ("cluster_id", *(field.name for field in fields(RecoveryPlan)), "undecided")
     results = Results(output, keys, is_spaced=False)

@@ -76,7 +76,7 @@ class Results:
         for planned in self.each_cluster(logs):
             cluster = _read_at_one_moment(logs, planned, keeps_records=keeps_records)
             if not cluster.history.is_read:  # that no finding is there says nothing
-                from kraft_audit.rules.registry import NOTHING_READ
+                from kraft_audit.rules.judging import NOTHING_READ
 
                 complain(f"{logs.path}: cluster {cluster.title}: {NOTHING_READ}")
             yield cluster

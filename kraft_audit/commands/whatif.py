@@ -46,7 +46,7 @@ def whatif(
     brokers, racks = broker_ids(lose or []), rack or []
     from kraft_audit.recovery.crash_forecast import PartitionOutcome
     from kraft_audit.recovery.recovery_text import whatif_lines
-    from kraft_audit.rules.registry import unreplayed_reason
+    from kraft_audit.rules.judging import unreplayed_reason
 
     keys = ("cluster_id", *(field.name for field in fields(PartitionOutcome)), "undecided")
     results = Results(output, keys, is_spaced=False)

@@ -26,7 +26,7 @@ from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import CapturedRounds
 from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
-from kraft_audit.rules import registry
+from kraft_audit.rules import judging
 from kraft_audit.rules.carried.carried_rows import CarriedRows, rules_key
 from kraft_audit.rules.carried.carrying import Carrying, as_carried
 from kraft_audit.rules.carried.continued_history import (
@@ -386,7 +386,7 @@ def _judged_rows(
         judged = _judged(history, plan.number, carrying, open_findings)
     yield from ((name, part) for name, part in judged if name in tables)
     if continuation is not None and state is not None:
-        state = with_rules(state, history, carrying, open_findings, lambda h: registry.check(h, observer=carrying))
+        state = with_rules(state, history, carrying, open_findings, lambda h: judging.check(h, observer=carrying))
     if continuation is not None:
         continuation.next_state = state
 
@@ -425,7 +425,7 @@ def _judged(
     history: ClusterHistory, plan: int, observer: Carrying | None = None, open_findings: list[Finding] | None = None
 ) -> Iterator[TableRows]:
     """The findings, and the incidents that they are folded into; `open_findings` gets those that are carried."""
-    findings = registry.check(history, observer=observer)
+    findings = judging.check(history, observer=observer)
     folding = Folding(known_incidents(history), keeps_ids=True)
     for batch in folded(findings, folding):
         yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan)

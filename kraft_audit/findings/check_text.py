@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from kraft_audit.findings.finding_formats import distinct_advice
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import newest_watermark
-from kraft_audit.rules.registry import by_severity, rules
+from kraft_audit.rules.judging import by_severity
+from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
 from kraft_audit.rules.rule_settings import WaiverCount
 from kraft_audit.text.readable import committed_text, duration, nouns, plural, when

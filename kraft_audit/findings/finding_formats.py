@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.rules.registry import by_severity
+from kraft_audit.rules.judging import by_severity
 from kraft_audit.rules.rule_model import Evidence, Finding, Scope, Severity, Status
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import EVIDENCE, JUDGED_FINDINGS

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from kraft_audit.findings.finding_formats import evidence_row
 from kraft_audit.rules.frameworks import requirements
-from kraft_audit.rules.registry import by_severity, rules
+from kraft_audit.rules.judging import by_severity
+from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
 
 LEVEL: Final = {

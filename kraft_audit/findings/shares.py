@@ -34,7 +34,7 @@ from kraft_audit.findings.finding_formats import findings_batch, findings_in
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.incidents.folding import Folding, known_incidents
 from kraft_audit.reading import ReadingSettings
-from kraft_audit.rules import registry
+from kraft_audit.rules import judging, registry
 from kraft_audit.rules.carried.carried_rows import normal_rows
 from kraft_audit.rules.carried.carrying import Carrying, as_carried
 from kraft_audit.rules.carried.continued_history import until
@@ -84,7 +84,7 @@ class PartsFound:
 
     def judge(self, history: ClusterHistory, plan: int) -> Iterator[TableRows]:
         """Judges the parts of a history; their findings, as rows."""
-        judge = registry.PartsJudge(_rules_by_part(), history, {})
+        judge = judging.PartsJudge(_rules_by_part(), history, {})
         folding = Folding(known_incidents(history), keeps_ids=True)
         for part in history.histories_by_part():
             for batch in folded(self._of_partitions(judge.findings(part, self.carrying)), folding):
@@ -223,9 +223,9 @@ def _findings_left(
 ) -> Iterator[Finding]:
     """The findings of a cluster that no share gave: of other rules, about the whole cluster, across topics."""
     by_part = _rules_by_part()
-    judge = registry.PartsJudge(by_part, history, {})
-    yield from registry.with_declared(
-        history, chain(registry.check_others(registry.rules().values(), by_part, history, {}), judge.not_applicable)
+    judge = judging.PartsJudge(by_part, history, {})
+    yield from judging.with_declared(
+        history, chain(judging.check_others(registry.rules().values(), by_part, history, {}), judge.not_applicable)
     )
     of_cluster: dict[tuple[str, str, int | None], Finding] = {}
     for each in found:
@@ -235,7 +235,7 @@ def _findings_left(
         if carrying is not None:
             carrying.take(each.carrying)
     yield from of_cluster.values()
-    yield from registry.with_declared(history, judge.end(history, carrying))
+    yield from judging.with_declared(history, judge.end(history, carrying))
 
 
 def _rules_by_part() -> list[Rule]:

@@ -21,7 +21,7 @@ from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import IncidentKind, incident_row
 from kraft_audit.recovery.may_i.permission_table import Permissions
-from kraft_audit.rules import registry
+from kraft_audit.rules import judging
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.rules.rule_model import RuleSettings, Waiver
@@ -146,7 +146,7 @@ class PathSource:
 
     def clusters(self) -> Iterator[ClusterInput]:
         for history, permissions in self.histories:
-            judged, _ = apply_waivers(list(registry.check(history, self.settings)), self.waivers, self.now_ms)
+            judged, _ = apply_waivers(list(judging.check(history, self.settings)), self.waivers, self.now_ms)
             rows = finding_rows(judged, seen_ms=history.seen_ms)
             for row, finding in zip(rows, judged, strict=True):
                 expired = finding.expired_waiver

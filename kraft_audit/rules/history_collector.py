@@ -25,13 +25,7 @@ from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, replay_canonical
 from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.rules.carried.carried_rows import CarriedRows
-from kraft_audit.rules.cluster_history import (
-    CONTRACTS,
-    INPUTS,
-    ClusterHistory,
-    Contradiction,
-    OperatorWord,
-)
+from kraft_audit.rules.cluster_history import CONTRACTS, INPUTS, ClusterHistory, Contradiction, OperatorWord
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder
 from kraft_audit.rules.columns.partition_parts import PartitionParts, TableOnDisk
 from kraft_audit.rules.columns.voter_sets import keys_of

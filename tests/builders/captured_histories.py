@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage

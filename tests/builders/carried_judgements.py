@@ -18,7 +18,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.open_episodes import begin_of
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, Status
 
 _TIMES: Final = frozenset({"timestamp_ms", "base_timestamp_ms", "max_timestamp_ms", "last_timestamp_ms"})

@@ -19,7 +19,8 @@ from kraft_audit.rules.cluster_history import (
     OperatorWord,
     SnapshotCheck,
 )
-from kraft_audit.rules.registry import check_rule, rules
+from kraft_audit.rules.judging import check_rule
+from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_audit.tables.contract import build_rows
 from kraft_codec.schemas import Dialect

@@ -17,7 +17,7 @@ from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.history_collector import read_history
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_audit.tables.kept_parts import unpack
 from kraft_codec.records.redaction import Redactor

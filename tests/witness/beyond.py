@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kraft_audit.rules.registry import check, texts
+from kraft_audit.rules.judging import check
+from kraft_audit.rules.registry import texts
 from kraft_audit.rules.rule_model import Status
 from kraft_engine import simulate
 from tests.witness.audited import FAST_FOLDER, Audited

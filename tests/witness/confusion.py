@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Status
 from kraft_engine import simulate
 from tests.builders.captured_histories import shared_ids

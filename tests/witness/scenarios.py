@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kraft_audit.rules.cluster_history import OperatorWord
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Status
 from kraft_engine import simulate
 from kraft_engine.scenarios.scenario import load

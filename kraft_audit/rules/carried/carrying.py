@@ -40,7 +40,7 @@ from kraft_audit.rules.columns.nodes import carried_registrations
 from kraft_audit.rules.columns.open_episodes import as_table_rows, begin_of, begins_of, with_previous
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
-from kraft_audit.rules.columns.subjects import topic_of
+from kraft_audit.rules.finding_keys import topic_of
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, RowNumbers, Rule, Scope
 from kraft_audit.tables.bronze import DECODE_ERRORS
@@ -63,7 +63,7 @@ def as_carried(finding: Finding) -> Finding:
 class Carrying:
     """Gathers the rows that the rules need of a history, where that is read back by parts while it is judged.
 
-    It is the `observer` of that judgement (`registry.check`).
+    It is the `observer` of that judgement (`judging.check`).
     """
 
     def __init__(self) -> None:

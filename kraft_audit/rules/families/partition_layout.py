@@ -21,7 +21,7 @@ from kraft_audit.rules.columns.partition_states import (
     partition_case,
     partition_states,
 )
-from kraft_audit.rules.columns.subjects import partition_key
+from kraft_audit.rules.finding_keys import partition_key
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Scope, Thresholds
 from kraft_audit.tables.silver import PARTITION_CHANGES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.rules.registry import NOTHING_READ, NOTHING_REPLAYED
+from kraft_audit.rules.judging import NOTHING_READ, NOTHING_REPLAYED
 from kraft_audit.text.readable import NO_CLUSTER_ID
 from kraft_codec.storage.opener import open_storage
 from tests.builders.report_sources import path_source
@@ -130,7 +130,7 @@ def test_nothing_reassuring_is_said_of_what_was_not_read(
 
 def test_nothing_reassuring_is_said_of_logs_that_contradict_each_other() -> None:
     from kraft_audit.rules.cluster_history import ClusterHistory
-    from kraft_audit.rules.registry import unreplayed_reason
+    from kraft_audit.rules.judging import unreplayed_reason
 
     assert unreplayed_reason(ClusterHistory("c", {}, is_replayed=False)) == NOTHING_REPLAYED
     assert unreplayed_reason(ClusterHistory("c", {}, is_read=False, is_replayed=False)) == NOTHING_READ

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.rules.registry import NOTHING_READ, rules
+from kraft_audit.rules.judging import NOTHING_READ
+from kraft_audit.rules.registry import rules
 from tests.builders.report_sources import path_source
 
 META = "version=1\ncluster.id=SPA6Lw-19VaaSAxl6jMkhw\nnode.id=1\ndirectory.id=IztfOUj9Tn6xWIrmebIevg\n"

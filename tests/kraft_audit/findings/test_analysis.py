@@ -15,7 +15,8 @@ from kraft_audit.findings import analysis as module
 from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.rules.carried.carrying import Carrying
 from kraft_audit.rules.columns import partition_parts
-from kraft_audit.rules.registry import check, rules
+from kraft_audit.rules.judging import check
+from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage

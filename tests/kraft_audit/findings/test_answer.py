@@ -7,7 +7,7 @@ import pytest
 from kraft_audit.findings.answer import answer_lines, cluster_row
 from kraft_audit.incidents.folding import fold, open_findings
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding
 from kraft_audit.rules.rule_settings import apply_waivers, parse_waivers
 from tests.builders.histories import T0, HistoryBuilder

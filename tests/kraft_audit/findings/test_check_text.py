@@ -14,7 +14,8 @@ import pytest
 from kraft_audit.findings import rule_pages
 from kraft_audit.findings.check_text import check_lines, headline
 from kraft_audit.findings.finding_formats import check_document, csv_rows
-from kraft_audit.rules.registry import check, find_rule, rules
+from kraft_audit.rules.judging import check
+from kraft_audit.rules.registry import find_rule, rules
 from kraft_audit.rules.rule_model import Status
 from kraft_audit.rules.rule_settings import apply_waivers, parse_waivers
 from kraft_audit.text.readable import duration, when

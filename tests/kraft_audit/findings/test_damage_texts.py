@@ -9,7 +9,7 @@ import pytest
 
 from kraft_audit.findings.check_text import check_lines
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, Severity
 from tests.builders.captured_histories import history_of
 from tests.builders.histories import HistoryBuilder

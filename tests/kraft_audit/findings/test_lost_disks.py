@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from kraft_audit.findings.answer import AnswerLine, answer_lines
 from kraft_audit.incidents.folding import fold
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from tests.builders.histories import HistoryBuilder, directory
 from tests.builders.log_stories import went_back
 

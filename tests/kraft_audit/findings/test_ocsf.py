@@ -18,7 +18,8 @@ from py_ocsf_models.objects.compliance_status import StatusID as CheckStatus
 from kraft_audit.commands.cli import run_command
 from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.findings.ocsf import OCSF_SCHEMA, OCSF_VERSION, observed_ms, ocsf_batch, ocsf_events, without_nulls
-from kraft_audit.rules.registry import check, rules
+from kraft_audit.rules.judging import check
+from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_settings import apply_waivers, parse_waivers
 from tests.builders.histories import T0, HistoryBuilder
 

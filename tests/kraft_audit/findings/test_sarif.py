@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from kraft_audit.findings.sarif import GITHUB_RESULTS_MAX, Profile, sarif
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_audit.rules.rule_settings import apply_waivers, parse_waivers
 from tests.builders.histories import T0, HistoryBuilder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraft_audit.incidents.folding import FoldedFindings, counted_findings, fold, open_findings
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from tests.builders.histories import T0, HistoryBuilder
 
 RULES = ("KP001", "KP002", "KP005")

@@ -19,7 +19,7 @@ from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.views import CHANGE_TABLES, holding, query_of
-from kraft_audit.rules import registry
+from kraft_audit.rules import judging
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.silver import SILVER
 from kraft_codec.records.redaction import Redactor
@@ -72,7 +72,7 @@ def test_tables_hold_what_the_command_replays(
     # Rules also look at the first sets of other quorums, which are no history of this one.
     assert set(view_rows(fleet.lake, "voter_sets", ADDED)) <= set(as_lines(history.rows("voter_sets"), ADDED))
     staged = DeltaLake(fleet.lake).query("SELECT * FROM findings_staged", "findings_staged").to_pylist()
-    judged = finding_rows(registry.check(history))
+    judged = finding_rows(judging.check(history))
     assert sorted(row["finding_id"] for row in staged) == sorted(row["finding_id"] for row in judged)
 
 

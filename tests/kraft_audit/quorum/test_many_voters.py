@@ -13,7 +13,7 @@ from kraft_audit.quorum.voter_history import Voter
 from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
 from kraft_audit.recovery.may_i.start_safety import durability
 from kraft_audit.rules.columns.voter_sets import named
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_codec.files.state_files import QuorumState
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage

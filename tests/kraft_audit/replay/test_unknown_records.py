@@ -9,7 +9,8 @@ import pytest
 
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.replay.cluster_state import state_at
-from kraft_audit.rules.registry import check_rule, rules
+from kraft_audit.rules.judging import check_rule
+from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.records.redaction import Redactor

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft_audit.rules.families.cluster_settings import Advisory, advisories
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Status
 from kraft_codec.schemas.releases import LINE_OF_LEVEL
 from tests.builders.captured_histories import history_of

@@ -16,7 +16,7 @@ from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.findings.pack.evidence_pack import gather
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.reading import ReadingSettings
-from kraft_audit.rules import registry
+from kraft_audit.rules import judging
 from kraft_audit.rules.history_collector import read_history
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.records.redaction import Redactor
@@ -73,7 +73,7 @@ def read_all(path: Path, storages: FailingStorages) -> ReadResult:
     plan, *_ = plan_path(str(path), open_storage=storages, captured_at_ms=LATER_MS)
     with OrderedReading(plan, ReadingSettings(storages, Redactor(bytes(32)))) as ordered:
         history = read_history(ordered)
-        findings = list(registry.check(history, {}))
+        findings = list(judging.check(history, {}))
         evidence = gather(ordered.reading, history, findings, storages)
     tables = ("captures", "batches", "decode_errors", "partition_changes", "leader_epochs", "voter_sets")
     reported = {name: Counter(str(without(row)) for row in history.rows(name)) for name in tables}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kraft_audit
-from kraft_audit.rules import registry
+from kraft_audit.rules import judging
 from kraft_audit.rules.rule_model import Finding, Status
 from tests.builders.captured_histories import shared_ids
 from tests.builders.histories import HistoryBuilder, directory
@@ -23,13 +23,13 @@ STORIES = VOTER_STORIES | LOG_STORIES | PARTITION_STORIES
 def keys(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """The key of each case that becomes a finding, with its rule."""
     seen: list[tuple[str, str]] = []
-    finding_of = registry.finding_of
+    finding_of = judging.finding_of
 
     def noted(rule: Any, *values: Any) -> Finding:
         seen.append((rule.id, str(values[3]) if len(values) > 3 else ""))
         return finding_of(rule, *values)
 
-    monkeypatch.setattr(registry, "finding_of", noted)
+    monkeypatch.setattr(judging, "finding_of", noted)
     return seen
 
 
@@ -49,7 +49,7 @@ def test_no_two_findings_of_a_story_share_an_id(rule_id: str, keys: list[tuple[s
     for story in STORIES[rule_id]:
         builder = HistoryBuilder()
         story(builder)
-        assert not shared_ids(registry.check(builder.history(), only=[rule_id]))
+        assert not shared_ids(judging.check(builder.history(), only=[rule_id]))
     assert not [key for key in keys if " #" in key[1]]
 
 

@@ -13,7 +13,8 @@ from kraft_audit.rules.columns.log_batches import MAX_RECORDS_PER_BATCH
 from kraft_audit.rules.columns.nodes import status_text
 from kraft_audit.rules.columns.voter_sets import disjoint_majorities
 from kraft_audit.rules.families.partitions_at_risk import DEPARTURE_ROWS
-from kraft_audit.rules.registry import _with_all_keys, check, rules
+from kraft_audit.rules.judging import check
+from kraft_audit.rules.registry import _with_all_keys, rules
 from kraft_audit.rules.rule_model import Case, Evidence, Severity, Status, finding_of
 from kraft_audit.rules.rule_settings import parse_rule_settings
 from kraft_codec.schemas import Dialect

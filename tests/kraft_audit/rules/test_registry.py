@@ -10,7 +10,8 @@ import pytest
 
 from kraft_audit.findings.rule_pages import near
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.registry import by_severity, check, control_of, find_rule, rule, rules, texts
+from kraft_audit.rules.judging import by_severity, check
+from kraft_audit.rules.registry import control_of, find_rule, rule, rules, texts
 from kraft_audit.rules.rule_model import CONTROLS, NO_RELEASE, RuleStatus, Status, Thresholds
 from kraft_audit.rules.rule_settings import (
     THRESHOLD_MAX,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraft_audit.rules.cluster_history import SnapshotCheck
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.records.batch import Batch, read_batches
 from tests.builders.captured_histories import history_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.findings.finding_formats import findings_batch
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_settings import RuleSettingsError, apply_waivers, load_waivers, matches, parse_waivers
 from kraft_audit.tables.gold import JUDGED_FINDINGS
 from tests.builders.histories import CLUSTER_ID, HistoryBuilder

@@ -57,7 +57,7 @@ def test_a_run_ends_with_findings_and_risk(
 ) -> None:
     """Against `check`'s own rules: what is open in the table is what they raise, less the waived."""
     from kraft_audit.capture.path_plans import plan_cluster
-    from kraft_audit.rules import registry
+    from kraft_audit.rules import judging
     from kraft_codec.records.redaction import Redactor
     from kraft_codec.storage.opener import open_storage
     from tests.builders.readings import history_of
@@ -69,7 +69,7 @@ def test_a_run_ends_with_findings_and_risk(
     assert [line.split()[0] for line in lines] == ["plan", "stage", "commit", "close", "findings", "risk"]
     plan = plan_cluster([str(small_corpus / "mini-4.4.0")], open_storage=open_storage, captured_at_ms=0, name="")
     history = history_of(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
-    raised = [finding for finding in registry.check(history) if finding.status == "raised" and not finding.is_over]
+    raised = [finding for finding in judging.check(history) if finding.status == "raised" and not finding.is_over]
     assert result.findings is not None
     assert sum(result.findings.open.values()) == sum(finding.rule != "KP010" for finding in raised)
     assert result.findings.waived == sum(finding.rule == "KP010" for finding in raised)

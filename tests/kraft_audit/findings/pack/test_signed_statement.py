@@ -31,7 +31,7 @@ from kraft_audit.findings.pack.signed_statement import (
     read_public_key,
     read_statement,
 )
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_codec.errors import InputError
 from tests.builders.histories import HistoryBuilder
 

@@ -15,7 +15,8 @@ from kraft_audit.findings.ocsf import OCSF_SCHEMA, ocsf_events
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.ocsf_view import OCSF_FINDINGS, ocsf_sql
 from kraft_audit.lake.ledger import Ledger
-from kraft_audit.rules.registry import check, rules
+from kraft_audit.rules.judging import check
+from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Status
 from kraft_audit.spark import register_views
 from kraft_audit.tables.gold import FINDINGS

@@ -18,7 +18,7 @@ from kraft_audit.rules.carried.continued_history import begins_below, history_of
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
-from kraft_audit.rules.registry import check
+from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Status
 from tests.builders.carried_judgements import judged
 from tests.builders.histories import T0, HistoryBuilder

@@ -19,7 +19,8 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns import partition_parts
 from kraft_audit.rules.columns.partition_parts import PartitionParts, TableOnDisk
 from kraft_audit.rules.history_collector import HistoryCollector
-from kraft_audit.rules.registry import check, rules
+from kraft_audit.rules.judging import check
+from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import DeferredEvidence, Evidence, Finding, Status
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_codec.errors import Reason

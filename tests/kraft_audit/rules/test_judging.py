@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.rules.judged_episodes import EpisodeCounts, JudgedEpisodes
+from kraft_audit.rules.judging import EpisodeCounts, JudgedEpisodes
 
 EPISODES = st.tuples(st.text(max_size=3), st.none() | st.integers(-2, 2))
 
