@@ -23,7 +23,7 @@ from benchmarks.synthetic_log import synthetic_log
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.quorum.ordered_reading import OrderedReading
-from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.cluster_state import state_at
@@ -54,7 +54,7 @@ def reading_of(plan: ClusterPlan) -> ClusterReading:
 
 def canonical_branch(reading: ClusterReading) -> int:
     """The branch that is replayed."""
-    canonical = committed_intervals(reading.survey, reading.plan)[-1].interval.canonical
+    canonical = proven_rounds(reading.survey, reading.plan)[-1].interval.canonical
     assert canonical is not None
     return canonical.number
 

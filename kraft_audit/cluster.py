@@ -27,7 +27,7 @@ from kraft_audit.quorum.description import QuorumDescription, describe_quorum
 from kraft_audit.quorum.divergence import Divergence, divergences, held_epochs, proven_order
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.quorum_tables import quorum_rows
-from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf, brokers_of_racks, lose, smallest_loss
 from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
 from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest, rescue
@@ -181,7 +181,7 @@ class Cluster(OpenedCluster):
     @cached_property
     def committed_low(self) -> int:
         """The offset below which everything is proven committed; 0 where nothing is."""
-        return max((each.interval.low for each in committed_intervals(self.survey, self.plan)), default=0)
+        return max((each.interval.low for each in proven_rounds(self.survey, self.plan)), default=0)
 
     def _is_committed(self, row: Mapping[str, Any]) -> bool | None:
         """Null where neither its commitment nor its end is proven."""

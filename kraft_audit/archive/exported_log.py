@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraft_audit.archive.archived_captures import ArchivedCluster
-from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import ClusterReading
 from kraft_codec.errors import InputError
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, segment_name
@@ -44,10 +44,10 @@ class CanonicalLog:
 def canonical_log(cluster: ArchivedCluster, reading: ClusterReading) -> CanonicalLog:
     """The canonical log by all captures. Raises InputError where they contradict each other."""
     survey = reading.survey
-    intervals = committed_intervals(survey, cluster.plan)
-    newest = next((bounds.interval for bounds in reversed(intervals) if bounds.interval.canonical), None)
+    rounds = proven_rounds(survey, cluster.plan)
+    newest = next((captured.interval for captured in reversed(rounds) if captured.interval.canonical), None)
     if newest is None or newest.canonical is None:
-        why = (intervals[-1].interval.undecided if intervals else None) or "nothing was captured"
+        why = (rounds[-1].interval.undecided if rounds else None) or "nothing was captured"
         raise InputError(cluster.storage.location, f"no canonical log to export: {why}")
     path = tuple(survey.path(newest.canonical.number))
     start = survey.branches[path[0]].from_offset if path else 0

@@ -184,14 +184,14 @@ def next_steps(history: ClusterHistory, lost: Sequence[Finding], quoted_path: st
     if not history.has("batches"):
         yield from (finding.what_to_do for finding in lost[:1])
         return
-    found = lost_voters(history)
-    if lost and found.lacking:
-        went_back = {row["node_id"] for row in found.lacking if replica_name(row) in {each.subject for each in lost}}
-        yield from steps(history, found, went_back)
-        if found.is_majority_lost or start_is_safe(history, found):
-            node_id = found.proven[0].node_id if found.proven else found.lacking[0]["node_id"]
+    losses = lost_voters(history)
+    if lost and losses.lacking:
+        went_back = {row["node_id"] for row in losses.lacking if replica_name(row) in {each.subject for each in lost}}
+        yield from steps(history, losses, went_back)
+        if losses.is_majority_lost or start_is_safe(history, losses):
+            node_id = losses.proven[0].node_id if losses.proven else losses.lacking[0]["node_id"]
             yield f"What starting it would do:   kraft-audit may-i start {node_id} {quoted_path}"
     elif lost:
         yield lost[0].what_to_do
     elif undecided_majority(history) is not None:
-        yield f"Do not start node {any_of([each.node_id for each in found.lost])} before that is decided."
+        yield f"Do not start node {any_of([each.node_id for each in losses.lost])} before that is decided."

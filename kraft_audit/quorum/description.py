@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
-from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, newest_voters
+from kraft_audit.quorum.rounds import ProvenRound, newest_voters, proven_rounds
 from kraft_audit.quorum.voter_history import Endpoint, VoterSet
 
 TOO_FEW: Final = "too few voters hold "
@@ -60,7 +60,7 @@ def describe_quorum(
     `captures` are all rows of the table `captures` for this plan.
     """
     numbers = {replica.capture_number for replica in plan.replicas if capture in (None, replica.capture)}
-    rounds = [captured for captured in committed_intervals(survey, plan) if captured.number in numbers]
+    rounds = [captured for captured in proven_rounds(survey, plan) if captured.number in numbers]
     newest = rounds[-1] if rounds else None
     capture_number = max(numbers) if newest is None else newest.number
     rows = [dict(row) for row in captures if row["capture_number"] == capture_number]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -17,7 +17,7 @@ from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import BranchEpoch, Survey
 from kraft_audit.quorum.canonical_branches import CanonicalBranches
-from kraft_audit.quorum.rounds import ProvenRound, committed_intervals
+from kraft_audit.quorum.rounds import ProvenRound, proven_rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def held_epochs(survey: Survey) -> list[HeldEpoch]:
 
 def divergences(survey: Survey, plan: ClusterPlan) -> list[Divergence]:
     """Every offset at which captured logs of a cluster differ, ascending. A replica that only lags does not differ."""
-    canonical = CanonicalBranches.of(survey, committed_intervals(survey, plan)).ends
+    canonical = CanonicalBranches.of(survey, proven_rounds(survey, plan)).ends
     siblings: dict[int | None, list[Branch]] = defaultdict(list)
     for branch in survey.branches:
         siblings[branch.parent].append(branch)
@@ -163,28 +163,32 @@ class ProvenOrder:
     captures: dict[int, CaptureView]
     lost: tuple[LostBranch, ...]
 
-    def key_of_lost(self, epoch: int, offset: int, number: int = -1) -> TimelineKey:
-        """Where a record stands that is not canonical: before the canonical records of every later epoch.
+    def key_of_lost(self, epoch: int, offset: int) -> TimelineKey:
+        """Where a record stands that is not canonical: before the canonical records of every later epoch."""
+        return _key_of_lost(self.epoch_starts, epoch, offset)
 
-        An epoch's leader is elected by a majority that leaves all earlier epochs (KIP-595), so what their leaders still
-        write comes after it by their clock alone.
-        """
-        later = bisect_right(self.epoch_starts, epoch, key=lambda start: start[0])
-        place = self.epoch_starts[later][1] if later < len(self.epoch_starts) else BEYOND
-        return (place, NOT_CANONICAL, epoch, offset, number)
+
+def _key_of_lost(epoch_starts: Sequence[tuple[int, int]], epoch: int, offset: int, number: int = -1) -> TimelineKey:
+    """An epoch's leader is elected by a majority that leaves all earlier epochs (KIP-595), so what their leaders still
+    write comes after it by their clock alone.
+    """
+    later = bisect_right(epoch_starts, epoch, key=lambda start: start[0])
+    place = epoch_starts[later][1] if later < len(epoch_starts) else BEYOND
+    return (place, NOT_CANONICAL, epoch, offset, number)
 
 
 def proven_order(survey: Survey, plan: ClusterPlan) -> ProvenOrder:
     """The order that the captures of a surveyed cluster prove; `plan` has them numbered in it (`OrderedReading`)."""
-    intervals = committed_intervals(survey, plan)
-    canonical = CanonicalBranches.of(survey, intervals)
+    rounds = proven_rounds(survey, plan)
+    canonical = CanonicalBranches.of(survey, rounds)
     epochs = canonical.epochs
-    order = ProvenOrder(_starts(epochs), {}, _lost_branches(canonical, epochs))
-    for place, interval in enumerate(intervals):
-        view = _view(canonical, interval, order, place)
+    starts = _starts(epochs)
+    views: dict[int, CaptureView] = {}
+    for place, captured in enumerate(rounds):
+        view = _view(canonical, captured, starts, views, place)
         if view is not None:
-            order.captures[interval.number] = view
-    return order
+            views[captured.number] = view
+    return ProvenOrder(starts, views, _lost_branches(canonical, epochs))
 
 
 def _starts(epochs: Sequence[BranchEpoch]) -> tuple[tuple[int, int], ...]:
@@ -195,15 +199,21 @@ def _starts(epochs: Sequence[BranchEpoch]) -> tuple[tuple[int, int], ...]:
     return tuple(starts)
 
 
-def _view(branches: CanonicalBranches, captured: ProvenRound, order: ProvenOrder, place: int) -> CaptureView | None:
+def _view(
+    branches: CanonicalBranches,
+    captured: ProvenRound,
+    epoch_starts: Sequence[tuple[int, int]],
+    views: Mapping[int, CaptureView],
+    place: int,
+) -> CaptureView | None:
     """A capture stands where its own log ends, and after every capture that is proven to be earlier."""
     canonical = captured.interval.canonical
     if canonical is None:
         return None
     epoch, end = canonical.end
     is_canonical = branches.leaves_at(LogEnd(-1, canonical.number, end, epoch)) is None
-    key = (end, CAPTURED, 0, 0, place) if is_canonical else order.key_of_lost(epoch, end, place)
-    earlier = [order.captures[number].key for number in captured.follows if number in order.captures]
+    key = (end, CAPTURED, 0, 0, place) if is_canonical else _key_of_lost(epoch_starts, epoch, end, place)
+    earlier = [views[number].key for number in captured.follows if number in views]
     if earlier and max(earlier) > key:
         key = (*max(earlier)[:-1], place)
     voters = captured.interval.voters

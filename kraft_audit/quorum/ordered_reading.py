@@ -1,7 +1,7 @@
 """A reading whose captures are numbered as what was read proves their order, where planning could only guess it.
 
 Planning looks at epochs and at the sizes of logs; what was committed, and what snapshots say, it cannot see. Rules go
-by the number of a capture, so it has to agree with the order of `committed_intervals`. That order decides which capture
+by the number of a capture, so it has to agree with the order of `proven_rounds`. That order decides which capture
 shows a batch first, so storages note what they answered: the second time a file is what it was the first time,
 whatever has become of it since.
 """
@@ -19,7 +19,7 @@ from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.record_store import Spool, SpoolPlace
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.capture.resumed.kept_survey import KeptSurvey
-from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_codec.errors import CodecError
 from kraft_codec.storage.random_access import Buffer, FileChange, Listing, RandomAccess, Storage
@@ -62,7 +62,7 @@ class OrderedReading:
         yield self.reading
         if self._storages is None:
             return
-        order = [each.number for each in committed_intervals(self.reading.survey, self.reading.plan)]
+        order = [each.number for each in proven_rounds(self.reading.survey, self.reading.plan)]
         if order != sorted(order):
             self.plan = _numbered(self.plan, dict(zip(order, sorted(order), strict=True)))
             self.reading.close()

@@ -16,8 +16,8 @@ from kraft_audit.quorum.quorum_evidence import EpochRun
 from kraft_audit.quorum.rounds import (
     ProvenRound,
     branch_voters,
-    committed_intervals,
     epoch_runs,
+    proven_rounds,
     static_voters,
 )
 from kraft_audit.quorum.voter_history import Endpoint, Voter, VoterSet, added, removed
@@ -32,7 +32,7 @@ def quorum_rows(
     survey: Survey, plan: ClusterPlan, rounds: Sequence[ProvenRound] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
     """The rows of the three tables, without cluster_id and plan; `rounds` are those of the plan, where known."""
-    rounds = committed_intervals(survey, plan) if rounds is None else rounds
+    rounds = proven_rounds(survey, plan) if rounds is None else rounds
     canonical = CanonicalBranches.of(survey, rounds, plan.silver)
     static = static_voters(survey, plan)
     persisted = _persisted_leaders(survey)

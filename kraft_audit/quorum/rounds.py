@@ -67,9 +67,7 @@ class CaptureSigns:
     positions: Mapping[tuple[int, str, str], Position]
 
 
-def committed_intervals(
-    survey: Survey, plan: ClusterPlan, earlier_low: tuple[int, int] | None = None
-) -> list[ProvenRound]:
+def proven_rounds(survey: Survey, plan: ClusterPlan, earlier_low: tuple[int, int] | None = None) -> list[ProvenRound]:
     """The rounds with the committed interval of each, in time; a replica of another cluster takes no part.
 
     `earlier_low` is the (offset, epoch) that captures before these proved. Where nothing proves the order of two rounds
@@ -84,11 +82,11 @@ def committed_intervals(
             if replica.is_accepted and replica.plan.is_archived is is_archived:
                 members[replica.plan.capture_number, replica.plan.capture].append(replica.number)
         known, earlier = (earlier_low, None) if is_archived else (None, earlier_low)
-        rounds += _intervals(survey, plan, members, earlier, known)
+        rounds += _rounds_of(survey, plan, members, earlier, known)
     return rounds
 
 
-def _intervals(
+def _rounds_of(
     survey: Survey,
     plan: ClusterPlan,
     members: Mapping[tuple[int, str], list[int]],
@@ -119,12 +117,12 @@ def newest_canonical(rounds: Sequence[ProvenRound]) -> ProvenRound | None:
     return next((captured for captured in reversed(rounds) if captured.interval.canonical), None)
 
 
-def _signs(survey: Survey, bounds: ProvenRound) -> CaptureSigns:
+def _signs(survey: Survey, captured: ProvenRound) -> CaptureSigns:
     """A disk that is in a round twice says nothing about its place in time."""
-    disks = [survey.replicas[number] for number in bounds.replicas]
+    disks = [survey.replicas[number] for number in captured.replicas]
     count = Counter(disk.plan.identity for disk in disks)
     positions = {disk.plan.identity: position_of(disk) for disk in disks if count[disk.plan.identity] == 1}
-    return CaptureSigns(bounds.interval.low, bounds.interval.high, positions)
+    return CaptureSigns(captured.interval.low, captured.interval.high, positions)
 
 
 def position_of(replica: Replica) -> Position:

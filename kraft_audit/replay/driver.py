@@ -20,7 +20,7 @@ from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow, bet
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_tables import quorum_rows
-from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, newest_canonical
+from kraft_audit.quorum.rounds import ProvenRound, newest_canonical, proven_rounds
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES, ClusterReplay, TableBatch, drain
 from kraft_audit.replay.replay_state import ReplayBase, ReplayBeginning, load_replay, save_replay
@@ -404,9 +404,9 @@ class CapturedRounds:
     def of(cls, reading: ClusterReading, tables: frozenset[str] = REPLAY_TABLES) -> Self:
         """What earlier plans proved is evidence where the disks prove less by now."""
         survey, plan = reading.survey, reading.plan
-        rounds, known = committed_intervals(survey, plan), plan.silver
+        rounds, known = proven_rounds(survey, plan), plan.silver
         if known is not None and rounds and max(bounds.interval.low for bounds in rounds) < known.low:
-            rounds = committed_intervals(survey, plan, earlier_low=(known.low, known.low_epoch))
+            rounds = proven_rounds(survey, plan, earlier_low=(known.low, known.low_epoch))
         newest = newest_canonical(rounds)
         canonical = None if newest is None else newest.interval.canonical
         return cls(rounds, newest, BranchLog(reading, None if canonical is None else canonical.number, tables))

@@ -157,14 +157,14 @@ def prove(plan: Any) -> Proven | None:
     from kraft_audit.capture.plan import plan_to_json
     from kraft_audit.lake.redaction_key import redactor_of
     from kraft_audit.lake.staging.cluster_reading import redaction_key
-    from kraft_audit.quorum.rounds import committed_intervals
+    from kraft_audit.quorum.rounds import proven_rounds
     from kraft_audit.reading import ReadingSettings, read_survey
     from kraft_codec.storage.opener import StoragePool
 
     with StoragePool() as pool:
         survey = read_survey(plan, ReadingSettings(pool.open, redactor_of(plan, redaction_key(None))))
     intervals = [
-        bounds.interval for bounds in committed_intervals(survey, plan) if bounds.interval.canonical is not None
+        captured.interval for captured in proven_rounds(survey, plan) if captured.interval.canonical is not None
     ]
     best = max(intervals, key=lambda interval: interval.low, default=None)
     if best is None or best.canonical is None or not best.canonical.runs or best.low <= 0:

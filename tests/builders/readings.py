@@ -15,7 +15,7 @@ from kraft_audit.capture.plan import ClusterPlan, SilverPosition
 from kraft_audit.capture.survey import Survey
 from kraft_audit.findings.analysis import TABLES, analyze
 from kraft_audit.quorum.ordered_reading import OrderedReading
-from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings, read_survey
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
@@ -99,7 +99,7 @@ def branch_log(folder: Path, capture: str | None = None) -> BranchLog:
     """What a state is made from: the first cluster below a folder, its newest capture unless named."""
     plan, *_ = plan_path(str(folder), open_storage=open_storage, captured_at_ms=1, capture=capture)
     reading = ClusterReading(plan, ReadingSettings(open_storage, Redactor(bytes(32))))
-    canonical = committed_intervals(reading.survey, plan)[-1].interval.canonical
+    canonical = proven_rounds(reading.survey, plan)[-1].interval.canonical
     return BranchLog(reading, None if canonical is None else canonical.number)
 
 

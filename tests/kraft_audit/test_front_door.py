@@ -21,7 +21,7 @@ from kraft_audit import cluster as cluster_module
 from kraft_audit import clusters as clusters_module
 from kraft_audit import opened_cluster
 from kraft_audit.commands.cli import run_command
-from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.quorum.rounds import proven_rounds
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.records.batch import Batch, read_batches
 from tests.builders.captures import SMALL_CORPUS
@@ -219,4 +219,4 @@ def test_a_cluster_is_read_once_for_all_that_it_is_asked(monkeypatch: pytest.Mon
     (cluster,) = kraft_audit.open(ELR)
     cluster.check(), cluster.timeline(), cluster.whatif([11]), cluster.table("voter_sets")
     assert count == 1
-    assert committed_intervals(cluster.survey, cluster.plan)
+    assert proven_rounds(cluster.survey, cluster.plan)

@@ -17,7 +17,7 @@ from kraft_audit.quorum.committed_interval import CommittedInterval, committed_i
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.quorum_evidence import EpochRun, QuorumEvidence
 from kraft_audit.quorum.quorum_tables import quorum_rows
-from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, newest_canonical, round_evidence
+from kraft_audit.quorum.rounds import ProvenRound, newest_canonical, proven_rounds, round_evidence
 from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
 from kraft_audit.replay.driver import first_snapshot
 from kraft_audit.rules.cluster_history import ClusterHistory
@@ -88,7 +88,7 @@ class Audited:
 
     @cached_property
     def rounds(self) -> list[ProvenRound]:
-        return committed_intervals(self.survey, self.plan)
+        return proven_rounds(self.survey, self.plan)
 
     @cached_property
     def quorum(self) -> dict[str, list[dict[str, Any]]]:

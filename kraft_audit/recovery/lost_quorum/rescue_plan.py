@@ -24,7 +24,7 @@ from kraft_audit.quorum.committed_interval import (
     sets_from,
 )
 from kraft_audit.quorum.quorum_evidence import LogChain, QuorumEvidence, majority
-from kraft_audit.quorum.rounds import ProvenRound, committed_intervals, round_evidence
+from kraft_audit.quorum.rounds import ProvenRound, proven_rounds, round_evidence
 from kraft_audit.quorum.voter_history import VoterSet
 from kraft_audit.reading import ClusterReading
 from kraft_audit.recovery.lost_quorum.surviving_copies import (
@@ -105,7 +105,7 @@ def rescue_plan(
 
     `lake`: the lake that was read beside the disks below the path.
     """
-    rounds = committed_intervals(reading.survey, plan)
+    rounds = proven_rounds(reading.survey, plan)
     if not rounds:
         return RescuePlan(RescueVerdict.UNDECIDED, NO_COPY)
     return _Planner(reading, plan, rounds, (path, lake), frozenset(gone)).plan()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence
-from kraft_audit.quorum.rounds import ProvenRound, captured_replicas, committed_intervals, static_voters
+from kraft_audit.quorum.rounds import ProvenRound, captured_replicas, proven_rounds, static_voters
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, Voter, VoterSet, checkpoint_voters, in_effect
 from kraft_audit.recovery.may_i.electorate import EMPTY_END
 from kraft_audit.recovery.may_i.start_safety import StartSafety, start_safety
@@ -18,7 +18,7 @@ from kraft_codec.schemas import Dialect
 
 def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None, str | None]:
     """What the disks of the newest round can do to each other; or None, and why that is not known."""
-    rounds = committed_intervals(survey, plan)
+    rounds = proven_rounds(survey, plan)
     if not rounds:
         return None, "no replica of this cluster was read"
     newest = rounds[-1]

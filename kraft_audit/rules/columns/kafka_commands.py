@@ -98,14 +98,16 @@ def _first(points: list[TableRow]) -> str | None:
     return f"{points[0]['host']}:{points[0]['port']}" if points else None
 
 
-def what_to_do(history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> str:
+def what_to_do(history: ClusterHistory, losses: LostVoters, went_back: Collection[int] = ()) -> str:
     """All steps as one text, and the command that says what a start of the node would do."""
-    node_id = min([each.node_id for each in found.proven] or [*went_back] or [row["node_id"] for row in found.lacking])
+    node_id = min(
+        [each.node_id for each in losses.proven] or [*went_back] or [row["node_id"] for row in losses.lacking]
+    )
     ask = f"What starting it would do:   {audit_command(history, 'may-i', 'start', node_id)}"
-    return " ".join([*steps(history, found, went_back), ask])
+    return " ".join([*steps(history, losses, went_back), ask])
 
 
-def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> Iterator[str]:
+def steps(history: ClusterHistory, losses: LostVoters, went_back: Collection[int] = ()) -> Iterator[str]:
     """The steps in their order, commands where this kraft.version has them.
 
     A voter whose disk lost records may come back once a majority of the others runs and holds everything: then it
@@ -113,17 +115,17 @@ def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int]
     Where a majority holds everything already it just starts, as `may-i` says too.
     `went_back` are nodes of which earlier captures show that they lost records.
     """
-    lacking = {int(row["node_id"]) for row in found.lacking}
-    if start_is_safe(history, found):
-        yield from _start_again(history, found, lacking)
+    lacking = {int(row["node_id"]) for row in losses.lacking}
+    if start_is_safe(history, losses):
+        yield from _start_again(history, losses, lacking)
         return
-    lost = sorted({each.node_id for each in found.proven}.union(went_back) or lacking)
-    if len(lacking.difference(lost)) >= majority(len(found.voters)):
+    lost = sorted({each.node_id for each in losses.proven}.union(went_back) or lacking)
+    if len(lacking.difference(lost)) >= majority(len(losses.voters)):
         lost = sorted(lacking)  # those that are only behind could elect a leader without the records, too
     nodes = f"node{'s' * (len(lost) > 1)} {any_of(lost)}"
-    others = sorted(voter["voter_id"] for voter in found.voters if voter["voter_id"] not in lost)
-    holders = [voter for voter in found.voters if voter["voter_id"] not in lacking]
-    if len(others) < majority(len(found.voters)) or not holders:
+    others = sorted(voter["voter_id"] for voter in losses.voters if voter["voter_id"] not in lost)
+    holders = [voter for voter in losses.voters if voter["voter_id"] not in lacking]
+    if len(others) < majority(len(losses.voters)) or not holders:
         held = f": {listed(others)} may be all that holds the log" if others else ""
         yield f"Do not start {nodes}: the others are no majority. Copy every disk before anything else{held}."
         return
@@ -136,7 +138,7 @@ def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int]
         yield f"Do not start {nodes} yet. {run}. {ready}"
         return
     yield f"Do not start {nodes}. {run}. Then:"
-    for voter in (voter for voter in found.voters if voter["voter_id"] in lost):
+    for voter in (voter for voter in losses.voters if voter["voter_id"] in lost):
         yield remove_controller(server, voter["voter_id"], voter["directory_id"])
         yield (
             f"On node {voter['voter_id']}, its disk emptied: {format_disk(history.cluster_id, joins=True)}; "
@@ -144,9 +146,9 @@ def steps(history: ClusterHistory, found: LostVoters, went_back: Collection[int]
         )
 
 
-def _start_again(history: ClusterHistory, found: LostVoters, lacking: Collection[int]) -> Iterator[str]:
+def _start_again(history: ClusterHistory, losses: LostVoters, lacking: Collection[int]) -> Iterator[str]:
     """Where a majority holds everything: Kafka cuts what is left of the log, and the node fetches it again."""
-    holders = [voter for voter in found.voters if voter["voter_id"] not in lacking]
+    holders = [voter for voter in losses.voters if voter["voter_id"] not in lacking]
     whole = listed(sorted(voter["voter_id"] for voter in holders))
     server = controller_server(history, [_best(history, holders)["voter_id"]])
     nodes, it = f"node{'s' * (len(lacking) > 1)} {listed(sorted(lacking))}", "it" if len(lacking) == 1 else "them"

@@ -113,13 +113,13 @@ def lost_voters(history: ClusterHistory) -> LostVoters:
 
 def undecided_majority(history: ClusterHistory) -> str | None:
     """Why it is open whether a majority of the voters has lost committed records; None where it is not."""
-    found = lost_voters(history)
-    if found.is_majority_lost and found.lost and not found.proven:
-        return f"{'; '.join(each.sentence for each in found.lost)}; {found.sentence}, if they are as copied"
+    losses = lost_voters(history)
+    if losses.is_majority_lost and losses.lost and not losses.proven:
+        return f"{'; '.join(each.sentence for each in losses.lost)}; {losses.sentence}, if they are as copied"
     return None
 
 
-def start_is_safe(history: ClusterHistory, found: LostVoters) -> bool:
+def start_is_safe(history: ClusterHistory, losses: LostVoters) -> bool:
     """Whether the voters that lack records may start with their disks: no election can lose anything then.
 
     A majority of all voters holds the whole log, so no node without it is elected (KafkaRaftClient.handleVoteRequest,
@@ -137,8 +137,8 @@ def start_is_safe(history: ClusterHistory, found: LostVoters) -> bool:
         and not _lacks(history, row, log.end_offset - 1, watermark["canonical_epoch"])
     }
     return (
-        {row["node_id"] for row in rows} == {voter["voter_id"] for voter in found.voters}
-        and len(whole) >= majority(len(found.voters))
+        {row["node_id"] for row in rows} == {voter["voter_id"] for voter in losses.voters}
+        and len(whole) >= majority(len(losses.voters))
         and all(_knows_its_votes(history, row) for row in rows)
     )
 

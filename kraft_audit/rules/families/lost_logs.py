@@ -36,22 +36,22 @@ EMPTY_FOR_MS = 30_000
 
 @rule("KQ020", control="log_integrity", needs=VOTER_TABLES)
 def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    found = lost_voters(history)
-    proven = {replica_name(each.row) for each in found.proven}
-    went_back = [case for case in _went_back(history, found) if case.undecided is None or case.subject not in proven]
+    losses = lost_voters(history)
+    proven = {replica_name(each.row) for each in losses.proven}
+    went_back = [case for case in _went_back(history, losses) if case.undecided is None or case.subject not in proven]
     yield from went_back
     known = {case.subject for case in went_back if case.undecided is None}
-    open_proofs = [each for each in found.lost if each.needed is not None]
-    if found.is_majority_lost and (found.proven or known & {replica_name(row) for row in found.lacking}):
-        yield _set_case(history, found, [row["node_id"] for row in found.lacking if replica_name(row) in known])
-    elif found.is_majority_lost and open_proofs:
-        subject = _set_subject(found)
-        yield undecided(subject, "; ".join(each.sentence for each in open_proofs), from_offset=found.from_offset)
+    open_proofs = [each for each in losses.lost if each.needed is not None]
+    if losses.is_majority_lost and (losses.proven or known & {replica_name(row) for row in losses.lacking}):
+        yield _set_case(history, losses, [row["node_id"] for row in losses.lacking if replica_name(row) in known])
+    elif losses.is_majority_lost and open_proofs:
+        subject = _set_subject(losses)
+        yield undecided(subject, "; ".join(each.sentence for each in open_proofs), from_offset=losses.from_offset)
         return
     else:
-        for lost in found.proven:
+        for lost in losses.proven:
             if replica_name(lost.row) not in known:
-                yield _voter_case(history, found, lost)
+                yield _voter_case(history, losses, lost)
     said = {case.subject for case in went_back}
     for lost in open_proofs:
         if replica_name(lost.row) in said:
@@ -62,61 +62,63 @@ def kq020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         yield undecided("replicas", "no captured replica has a directory id, so a replaced disk looks like the old one")
 
 
-def _set_subject(found: LostVoters) -> str:
-    return f"voters {listed([row['node_id'] for row in found.lacking])}"
+def _set_subject(losses: LostVoters) -> str:
+    return f"voters {listed([row['node_id'] for row in losses.lacking])}"
 
 
-def _set_case(history: ClusterHistory, found: LostVoters, went_back: list[int]) -> Case:
-    sentences = [each.sentence for each in found.proven]
-    lost = {each.node_id for each in found.lost}
-    behind = [row for row in found.lacking if row["node_id"] not in lost]
-    facts = [fact for each in found.proven for fact in each.evidence]
+def _set_case(history: ClusterHistory, losses: LostVoters, went_back: list[int]) -> Case:
+    sentences = [each.sentence for each in losses.proven]
+    lost = {each.node_id for each in losses.lost}
+    behind = [row for row in losses.lacking if row["node_id"] not in lost]
+    facts = [fact for each in losses.proven for fact in each.evidence]
     facts += [capture_evidence(row, f"ends at {replica_end(row)}: behind, as far as is known") for row in behind]
     return Case(
-        _set_subject(found),
-        ". ".join(text[:1].upper() + text[1:] for text in (*sentences, found.sentence)),
-        from_offset=found.from_offset,
+        _set_subject(losses),
+        ". ".join(text[:1].upper() + text[1:] for text in (*sentences, losses.sentence)),
+        from_offset=losses.from_offset,
         evidence=tuple(facts),
-        **_words("KQ020", history, found, went_back),
+        **_words("KQ020", history, losses, went_back),
     )
 
 
-def _words(rule_id: str, history: ClusterHistory, found: LostVoters, went_back: Collection[int] = ()) -> dict[str, Any]:
+def _words(
+    rule_id: str, history: ClusterHistory, losses: LostVoters, went_back: Collection[int] = ()
+) -> dict[str, Any]:
     """What to do, and why it matters where no election can lose anything."""
-    why = words_for(rule_id, "held_by_others") if start_is_safe(history, found) else {}
-    return {**why, "what_to_do": what_to_do(history, found, went_back)}
+    why = words_for(rule_id, "held_by_others") if start_is_safe(history, losses) else {}
+    return {**why, "what_to_do": what_to_do(history, losses, went_back)}
 
 
-def _voter_case(history: ClusterHistory, found: LostVoters, lost: LostRecords) -> Case:
+def _voter_case(history: ClusterHistory, losses: LostVoters, lost: LostRecords) -> Case:
     return Case(
         replica_name(lost.row),
-        f"{lost.sentence}; offset {found.low - 1} is committed",
+        f"{lost.sentence}; offset {losses.low - 1} is committed",
         from_offset=lost.end_offset,
         evidence=lost.evidence,
-        **_words("KQ020", history, found),
+        **_words("KQ020", history, losses),
     )
 
 
 @rule("KQ021", control="log_integrity", needs=VOTER_TABLES)
 def kq021(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    found = lost_voters(history)
-    proofs = {each.node_id: each for each in found.lost}
+    losses = lost_voters(history)
+    proofs = {each.node_id: each for each in losses.lost}
     stayed_empty = _stayed_empty(history)
-    for row in found.lacking:
+    for row in losses.lacking:
         if replica_end(row) or is_log_unread(row):
             continue
         name, lost = replica_name(row), proofs.get(row["node_id"])
         if lost is not None and lost.needed is None:
             summary, evidence = lost.sentence, lost.evidence
         elif row["node_id"] in stayed_empty:
-            summary = f"{name} runs, and its log stays empty while offset {found.low - 1} is committed"
+            summary = f"{name} runs, and its log stays empty while offset {losses.low - 1} is committed"
             evidence = (capture_evidence(row, "ends at 0 in two captures"),)
         else:
             copy = f"copy {name} again half a minute later, while it runs" if lost is None else lost.needed
             why = "it is new or behind, as far as is known" if lost is None else f"it {lost.proof}"
             yield undecided(name, f"{name}'s log is empty; {why}: {copy}", from_offset=0)
             continue
-        yield Case(name, summary, from_offset=0, evidence=evidence, **_words("KQ021", history, found))
+        yield Case(name, summary, from_offset=0, evidence=evidence, **_words("KQ021", history, losses))
     if (case := _all_empty(history)) is not None:
         yield case
 
@@ -165,7 +167,7 @@ def _votes_by_id(history: ClusterHistory) -> bool:
     return voter_set is not None and all(voter["directory_id"] is None for voter in voter_set["voters"])
 
 
-def _went_back(history: ClusterHistory, found: LostVoters) -> Iterator[Case]:
+def _went_back(history: ClusterHistory, losses: LostVoters) -> Iterator[Case]:
     """Replicas that held more in an earlier capture: by id alone where a static voter votes with any directory."""
     reached: dict[tuple[int, str | None], tuple[int, TableRow]] = {}
     lows = watermarks_in_order(history)
@@ -178,7 +180,7 @@ def _went_back(history: ClusterHistory, found: LostVoters) -> Iterator[Case]:
             proven, earlier = reached.get(key, (0, row))
             lost = _lacked_from(history, earlier, row, proven)
             if lost is not None:
-                yield _went_back_case(history, found, earlier, row, (lost, proven))
+                yield _went_back_case(history, losses, earlier, row, (lost, proven))
                 reached.pop(key)
                 continue
             watermark = counted_watermark(history, row, lows)
@@ -198,7 +200,7 @@ def counted_watermark(
 
 
 def _went_back_case(
-    history: ClusterHistory, found: LostVoters, earlier: TableRow, row: TableRow, lost: tuple[int, int]
+    history: ClusterHistory, losses: LostVoters, earlier: TableRow, row: TableRow, lost: tuple[int, int]
 ) -> Case:
     """`lost`: the offsets that the earlier copy held and this one lacks."""
     name, (from_offset, to_offset), number = replica_name(row), lost, row["node_id"]
@@ -208,8 +210,8 @@ def _went_back_case(
     voter_set, words = current_set(history), {}
     if voter_set is not None and len(voter_set["voters"]) == 1:
         words = words_for("KQ020", "only_voter")
-    elif number in {lacking["node_id"] for lacking in found.lacking}:
-        words = _words("KQ020", history, found, [number])
+    elif number in {lacking["node_id"] for lacking in losses.lacking}:
+        words = _words("KQ020", history, losses, [number])
     return Case(
         name,
         f"{name} lacks what was committed from {from_offset} on, and held it up to {to_offset} before",

@@ -20,7 +20,7 @@ from kraft_audit.quorum.rounds import (
     ProvenRound,
     _proves_first,
     branch_voters,
-    committed_intervals,
+    proven_rounds,
 )
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import SILVER
@@ -59,7 +59,7 @@ def test_interval_holds_what_kafka_reported(oracles: list[Any]) -> None:
         if oracle.folder.name == "crafted":
             continue
         plan, found = surveyed(oracle.folder)
-        for proven in committed_intervals(found, plan):
+        for proven in proven_rounds(found, plan):
             interval = proven.interval
             before, after = (reported(oracle.folder, proven, when) for when in ("before", "after"))
             assert after is None or interval.low <= after, (oracle.folder.name, proven.capture)
@@ -89,7 +89,7 @@ def test_logs_that_part_too_often_prove_nothing(tmp_path: Path, monkeypatch: pyt
     plan, found = surveyed(tmp_path)
     assert found.is_overflowing
     assert [found.path(branch.number)[0] for branch in found.branches] == [0] * 5, "all of them grow out of the first"
-    (proven,) = committed_intervals(found, plan)
+    (proven,) = proven_rounds(found, plan)
     assert proven.interval.canonical is None
     assert proven.interval.undecided == "no upper bound: two histories claim epoch 1"
 
@@ -119,7 +119,7 @@ def test_a_reverted_voter_change_has_rows(small_corpus: Path) -> None:
 
 def test_fewer_than_a_majority_bound_nothing_above(small_corpus: Path) -> None:
     plan, found = surveyed(small_corpus / "divergence")
-    whole = committed_intervals(found, plan)
+    whole = proven_rounds(found, plan)
     from kraft_audit.quorum.committed_interval import committed_interval
     from kraft_audit.quorum.rounds import round_evidence
 
@@ -153,9 +153,9 @@ def test_metadata_after_an_epochs_first_batch_proves_that_batch(
 
 def test_a_replica_of_another_cluster_takes_part_in_no_round(small_corpus: Path) -> None:
     plan, found = surveyed(small_corpus / "divergence")
-    assert 0 in {number for captures in committed_intervals(found, plan) for number in captures.replicas}
+    assert 0 in {number for captures in proven_rounds(found, plan) for number in captures.replicas}
     found.replicas[0].is_accepted = False
-    assert 0 not in {number for captures in committed_intervals(found, plan) for number in captures.replicas}
+    assert 0 not in {number for captures in proven_rounds(found, plan) for number in captures.replicas}
 
 
 @pytest.mark.parametrize("declared", ["3,1,2", "1@c-1:9093,2@c-2:9093,3@c-3:9093", " 1@[::1]:9093 , 2, 3 "])

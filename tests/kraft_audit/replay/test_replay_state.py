@@ -19,7 +19,7 @@ import pytest
 
 from kraft_audit.capture.decoded_records import RecordColumns, between
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.quorum.rounds import committed_intervals
+from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.cluster_replay import ClusterReplay, TableBatch, drain
 from kraft_audit.replay.driver import BranchLog, UndecodedRecords, branch_start
@@ -67,7 +67,7 @@ class KeptLog(Log):
             plans = plan_path(folder, open_storage=open_storage, captured_at_ms=0, dialect=dialect)
             plan = max(plans, key=lambda each: len(each.replicas))
             with ClusterReading(plan, ReadingSettings(open_storage, Redactor(bytes(32)))) as reading:
-                newest = committed_intervals(reading.survey, plan)[-1].interval.canonical
+                newest = proven_rounds(reading.survey, plan)[-1].interval.canonical
                 log = BranchLog(reading, None if newest is None else newest.number)
                 self.start = branch_start(log)
                 snapshot = self.start.snapshot
