@@ -24,7 +24,7 @@ from kraft_audit.archive.runs import (
     ArchivedKey,
     ArchivedRuns,
     ArchiveTables,
-    SmallFile,
+    InMemoryFile,
     planned_length,
     snapshot_sources,
 )
@@ -45,7 +45,7 @@ from kraft_codec.storage.random_access import DirEntry, EntryKind, Limits, Listi
 
 CAPTURES_BYTES: Final = 1 << 30
 """Up to so many bytes of log all captures are read again; beyond, those that a later capture contains are left out."""
-DiskKey = tuple[Any, ...]
+CaptureIdentity = tuple[Any, ...]
 Stamp = tuple[int, int, int]
 Round = tuple[int, int, str]
 FindWhole = Callable[[Collection[ArchivedKey]], Mapping[ArchivedKey, Bytes]]
@@ -128,12 +128,12 @@ class ArchivedCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class ArchivedCapture:
     """A row of `captures`, in the order in which plans read them."""
 
     row: Mapping[str, Any]
     stamp: Stamp
-    identity: DiskKey
+    identity: CaptureIdentity
 
 
 def archived_cluster(
@@ -188,10 +188,10 @@ def archived_cluster(
     return ArchivedCluster(plan, storage, build_rows(CAPTURES, rows), _round_numbers(captures, chosen), places)
 
 
-def accepted_captures(table: pa.Table) -> list[Capture]:
+def accepted_captures(table: pa.Table) -> list[ArchivedCapture]:
     """The captures that were used, in the order in which they were read."""
     rows = [row for row in table.to_pylist() if row["accepted"]]
-    found = [Capture(row, _stamp(row), _identity(row)) for row in rows]
+    found = [ArchivedCapture(row, _stamp(row), _identity(row)) for row in rows]
     return sorted(found, key=lambda capture: (capture.stamp, str(capture.identity)))
 
 
@@ -204,7 +204,7 @@ def _stamp(row: Mapping[str, Any]) -> Stamp:
     return row["plan"], row["captured_at_ms"], row["capture_number"]
 
 
-def _identity(row: Mapping[str, Any]) -> DiskKey:
+def _identity(row: Mapping[str, Any]) -> CaptureIdentity:
     if row["node_id"] is None:
         return (-1, row["root"], row["path"])
     return (row["node_id"], row["directory_id"] or "", "")
@@ -214,7 +214,7 @@ class _Holdings:
     """Who held which batch, and which snapshot, when."""
 
     def __init__(self, table: pa.Table, batches: ArchivedBatches) -> None:
-        self.snapshots: dict[DiskKey, list[tuple[Stamp, str, str]]] = defaultdict(list)
+        self.snapshots: dict[CaptureIdentity, list[tuple[Stamp, str, str]]] = defaultdict(list)
         self._size_bytes = batches.size_bytes
         is_log = np.array([source == LOG_SOURCE for source in table.column("source").to_pylist()], bool)
         copies = table.filter(pa.array(~is_log)).to_pylist()
@@ -223,7 +223,7 @@ class _Holdings:
         ):
             self.snapshots[identity].append((stamp, source, file))
         log = table.filter(pa.array(is_log))
-        self._rows: dict[DiskKey, tuple[Rows, list[Stamp], Rows, npt.NDArray[np.bool_]]] = {}
+        self._rows: dict[CaptureIdentity, tuple[Rows, list[Stamp], Rows, npt.NDArray[np.bool_]]] = {}
         numbers = batches.numbers_of(log)
         events, event_of = _events(log)
         is_present = np.array([status == PRESENT for status in log.column("status").to_pylist()], bool)
@@ -236,7 +236,7 @@ class _Holdings:
             order = np.lexsort((place_of, numbers[rows]))
             self._rows[identity] = (numbers[rows][order], stamps, place_of[order], is_present[rows][order])
 
-    def at(self, capture: Capture) -> Rows:
+    def at(self, capture: ArchivedCapture) -> Rows:
         """The batches that a replica held when it was captured, by offset."""
         found = self._rows.get(capture.identity)
         if found is None:
@@ -249,10 +249,10 @@ class _Holdings:
         is_newest[:-1] = numbers[1:] != numbers[:-1]
         return np.asarray(numbers[is_newest & is_present], np.int64)
 
-    def size_bytes(self, capture: Capture) -> int:
+    def size_bytes(self, capture: ArchivedCapture) -> int:
         return int(self._size_bytes[self.at(capture)].sum())
 
-    def loses(self, before: Capture, after: Capture) -> bool:
+    def loses(self, before: ArchivedCapture, after: ArchivedCapture) -> bool:
         """Whether something was cut off between two captures of one replica."""
         if before.identity not in self._rows:
             return False
@@ -261,7 +261,7 @@ class _Holdings:
         return bool((np.isin(place_of, between) & ~is_present).any())
 
 
-def _events(log: pa.Table) -> tuple[list[tuple[Stamp, DiskKey]], Rows]:
+def _events(log: pa.Table) -> tuple[list[tuple[Stamp, CaptureIdentity]], Rows]:
     """The different (stamp, replica) of some rows in time, and which of them each row is of."""
     names = ("plan", "captured_at_ms", "capture_number", "node_id", "directory_id", "root", "path")
     # Rows of one reading are neighbours and alike: they become Python values once.
@@ -279,19 +279,21 @@ def _events(log: pa.Table) -> tuple[list[tuple[Stamp, DiskKey]], Rows]:
     return [events[number] for number in order], place[event_of]
 
 
-def _round(capture: Capture) -> Round:
+def _round(capture: ArchivedCapture) -> Round:
     plan, capture_number, name = (capture.row[column] for column in _ROUND_COLUMNS)
     return plan, capture_number, name
 
 
-def _rounds(captures: Sequence[Capture], holdings: _Holdings, captures_bytes: int) -> list[list[Capture]]:
+def _rounds(
+    captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_bytes: int
+) -> list[list[ArchivedCapture]]:
     """Captures read together, in time; at the end once more the newest of every node, where no round has them all."""
     chosen = _chosen(captures, holdings, captures_bytes)
-    rounds: dict[Round, list[Capture]] = defaultdict(list)
+    rounds: dict[Round, list[ArchivedCapture]] = defaultdict(list)
     for capture in captures:
         if id(capture) in chosen:
             rounds[_round(capture)].append(capture)
-    newest: dict[Any, Capture] = {}
+    newest: dict[Any, ArchivedCapture] = {}
     for capture in captures:
         newest[capture.row["node_id"] if capture.row["node_id"] is not None else capture.identity] = capture
     ordered = [rounds[key] for key in sorted(rounds)]
@@ -301,7 +303,9 @@ def _rounds(captures: Sequence[Capture], holdings: _Holdings, captures_bytes: in
     return ordered
 
 
-def _round_numbers(captures: Sequence[Capture], rounds: Sequence[Sequence[Capture]]) -> dict[Round, int]:
+def _round_numbers(
+    captures: Sequence[ArchivedCapture], rounds: Sequence[Sequence[ArchivedCapture]]
+) -> dict[Round, int]:
     """The number of each round of captures; of one that is not read again that of the next one which is."""
     numbers: dict[Round, int] = {}
     for number, members in enumerate(rounds):
@@ -313,9 +317,9 @@ def _round_numbers(captures: Sequence[Capture], rounds: Sequence[Sequence[Captur
     return numbers
 
 
-def _chosen(captures: Sequence[Capture], holdings: _Holdings, captures_bytes: int) -> set[int]:
+def _chosen(captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_bytes: int) -> set[int]:
     """Every capture, as long as they are not too many bytes; those first that hold what no later one does."""
-    by_identity: dict[DiskKey, list[Capture]] = defaultdict(list)
+    by_identity: dict[CaptureIdentity, list[ArchivedCapture]] = defaultdict(list)
     for capture in captures:
         by_identity[capture.identity].append(capture)
     chosen: set[int] = set()
@@ -336,7 +340,7 @@ def _replica(
     root: str,
     folder: str,
     round_number: int,
-    capture: Capture,
+    capture: ArchivedCapture,
     holdings: _Holdings,
     runs: ArchivedRuns,
     batches: ArchivedBatches,
@@ -349,7 +353,7 @@ def _replica(
     def add(name: str, kind: FileKind, content: bytes | ArchivedBatches, base: int | None, epoch: int | None) -> None:
         path = join(folder, name)
         if isinstance(content, bytes):
-            files[name] = (SmallFile(path, content, time_ms), kind, base, epoch)
+            files[name] = (InMemoryFile(path, content, time_ms), kind, base, epoch)
         else:
             files[name] = (ArchivedFile(path, runs, content, time_ms), kind, base, epoch)
 

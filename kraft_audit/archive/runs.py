@@ -264,7 +264,7 @@ class ArchivedFile(RandomAccess):
             number += 1
 
 
-class SmallFile(RandomAccess):
+class InMemoryFile(RandomAccess):
     """A few bytes made from what the tables say."""
 
     def __init__(self, path: str, content: bytes, mtime_ms: int) -> None:

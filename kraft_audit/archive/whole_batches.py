@@ -20,7 +20,7 @@ from kraft_codec.file_names import FileKind
 from kraft_codec.kernels.codes import OK
 from kraft_codec.storage.random_access import Storage, join
 
-CHUNK_BYTES: Final = 64 << 20
+WHOLE_BATCHES_CHUNK_BYTES: Final = 64 << 20
 """No batch is longer (kraft_codec.columns.batches)."""
 
 
@@ -50,7 +50,7 @@ def _batches(
     try:
         with storage.open(path, end) as opened:
             while position < end:
-                content = byte_array(opened.read_at(position, min(CHUNK_BYTES, end - position)))
+                content = byte_array(opened.read_at(position, min(WHOLE_BATCHES_CHUNK_BYTES, end - position)))
                 index = index_batches(content, is_last=False)
                 rows = np.flatnonzero((index.status == OK) & np.isin(index.base_offset, offsets))
                 keys = zip(*(getattr(index, name)[rows].tolist() for name in KEY_COLUMNS), strict=True)

@@ -27,7 +27,7 @@ from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_BY_NAME, METADATA_RECORDS, Dialect, Field, Message, Type
 from kraft_codec.text.java_text import UUID_ALPHABET, UUID_BYTES, UUID_TEXT_CHARACTERS
 
-NO_OP: Final = METADATA_BY_NAME["NoOpRecord"].number
+NO_OP_API_KEY: Final = METADATA_BY_NAME["NoOpRecord"].number
 NOT_DECODED: Final = -1
 ENVELOPE: Final = ("offset", "leader_epoch", "timestamp_ms")
 
@@ -109,7 +109,7 @@ def judge(decoded: DecodedBatches, numbers: Rows, records: Records) -> None:
     index = records.index
     decoded.status[numbers] = index.batch_status
     decoded.error_in_batch[numbers] = index.batch_status_position - records.chunk.index.position[index.selected]
-    is_noop = (index.api_key == NO_OP) & ~index.is_control & (index.status == OK)
+    is_noop = (index.api_key == NO_OP_API_KEY) & ~index.is_control & (index.status == OK)
     place = np.searchsorted(index.selected, index.batch_row[is_noop])
     counts = np.bincount(place, minlength=len(index.selected))
     decoded.noop_count[numbers] = np.where(index.batch_status == OK, counts, NOT_DECODED)
@@ -254,7 +254,7 @@ def records_batch(
     types = record_type_column(index)
     is_known = index.api_key >= 0
     wanted = selection.includes(index.offset)
-    wanted &= ~((index.api_key == NO_OP) & ~index.is_control & (index.status == OK))
+    wanted &= ~((index.api_key == NO_OP_API_KEY) & ~index.is_control & (index.status == OK))
     if selection.record_types is not None:
         is_asked = pc.is_in(types, pa.array(selection.record_types, pa.string()))
         wanted &= is_asked.to_numpy(zero_copy_only=False)

@@ -34,7 +34,7 @@ from kraft_codec.schemas import ZERO_UUID, Dialect
 from kraft_codec.storage.random_access import Storage
 from kraft_codec.text.java_text import uuid_text
 
-CHUNK_BYTES: Final = 4 << 20
+HEADERS_CHUNK_BYTES: Final = 4 << 20
 BEGINNING_BYTES: Final = 1 << 20
 """How much of a log's beginning is searched for voter sets: they are written first."""
 COPIED_IDS: Final = {
@@ -219,7 +219,7 @@ class _Log:
         try:
             with self._storage.open(file.path) as opened:
                 while position < opened.size_bytes:
-                    length = min(CHUNK_BYTES, opened.size_bytes - position)
+                    length = min(HEADERS_CHUNK_BYTES, opened.size_bytes - position)
                     index = index_batches(opened.read_at(position, length).data, is_last=False)
                     sound = np.flatnonzero(index.status == 0)
                     columns = (index.base_offset, index.last_offset, index.leader_epoch, index.crc)

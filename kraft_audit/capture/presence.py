@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.continuity import Masks, Rows
 from kraft_audit.capture.plan import Identity, KnownBatches
-from kraft_audit.capture.reconcile import BATCH_KEY, DistinctBatches, Slice, Window, grouped
+from kraft_audit.capture.reconcile import BATCH_KEY_FIELDS, DistinctBatches, Slice, Window, grouped
 from kraft_audit.capture.replica import Replica
 
 PRESENT: Final = "present"
@@ -209,7 +209,8 @@ def _numbers_of(table: pa.Table, batches: DistinctBatches) -> Rows:
     """The number among the window's batches of each row's batch, -1 where no replica holds it."""
     count = len(batches)
     keys = [
-        np.concatenate((getattr(batches, name), table.column(name).to_numpy().astype(np.int64))) for name in BATCH_KEY
+        np.concatenate((getattr(batches, name), table.column(name).to_numpy().astype(np.int64)))
+        for name in BATCH_KEY_FIELDS
     ]
     order, is_first = grouped(keys)
     first_equal = np.empty(len(order), np.int64)

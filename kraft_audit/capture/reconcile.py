@@ -20,7 +20,7 @@ from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import Chunk
 from kraft_codec.storage.random_access import Buffer
 
-BATCH_KEY: Final = ("base_offset", "leader_epoch", "last_offset", "crc")
+BATCH_KEY_FIELDS: Final = ("base_offset", "leader_epoch", "last_offset", "crc")
 WhenRead = Callable[[Replica, Chunk], None]
 WhenDone = Callable[[Replica], None]
 
@@ -160,8 +160,13 @@ def number_batches(slices: Sequence[Slice]) -> DistinctBatches:
     """The distinct batches of some slices; sets the numbers of each slice's batches among them."""
     longest = max(slices, key=lambda part: part.end - part.start)
     if all(_is_within(part, longest) for part in slices):
-        return DistinctBatches(*(getattr(longest.chunk, name)[longest.start : longest.end] for name in BATCH_KEY))
-    keys = [np.concatenate([getattr(part.chunk, name)[part.start : part.end] for part in slices]) for name in BATCH_KEY]
+        return DistinctBatches(
+            *(getattr(longest.chunk, name)[longest.start : longest.end] for name in BATCH_KEY_FIELDS)
+        )
+    keys = [
+        np.concatenate([getattr(part.chunk, name)[part.start : part.end] for part in slices])
+        for name in BATCH_KEY_FIELDS
+    ]
     # A key can be forged: its CRC leaves out epoch and base offset. Bytes that differ are different batches.
     order, is_first = grouped([*keys, np.concatenate([_digests(part) for part in slices])])
     numbers = np.empty(len(order), np.int64)
@@ -191,7 +196,8 @@ def _is_within(part: Slice, longest: Slice) -> bool:
         return False
     mine, theirs = slice(part.start, part.end), slice(longest.start + ahead, longest.start + ahead + count)
     if not all(
-        np.array_equal(getattr(part.chunk, name)[mine], getattr(longest.chunk, name)[theirs]) for name in BATCH_KEY
+        np.array_equal(getattr(part.chunk, name)[mine], getattr(longest.chunk, name)[theirs])
+        for name in BATCH_KEY_FIELDS
     ):
         return False
     if part is not longest and not _are_equal_bytes(part, longest, ahead, count):

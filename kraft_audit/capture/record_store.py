@@ -27,7 +27,7 @@ from kraft_codec.errors import Reason
 from kraft_codec.storage.random_access import Buffer, join
 
 MEMORY_BYTES_MAX: Final = 48 << 20
-FILE_BYTES_MAX: Final = 8 << 30
+RECORD_FILE_BYTES_MAX: Final = 8 << 30
 Wanted = Callable[[Chunk], Masks]
 _INDEX_COLUMNS: Final = tuple(
     column.name for column in fields(BatchIndex) if column.name not in ("is_continuous", "consumed_bytes", "stop")
@@ -140,7 +140,7 @@ class RecordStore:
     `bytes_read_again` counts what had to be read from the storage a second time.
     """
 
-    def __init__(self, memory_bytes_max: int = MEMORY_BYTES_MAX, file_bytes_max: int = FILE_BYTES_MAX) -> None:
+    def __init__(self, memory_bytes_max: int = MEMORY_BYTES_MAX, file_bytes_max: int = RECORD_FILE_BYTES_MAX) -> None:
         self.bytes_read_again = 0
         self._memory_bytes_max = memory_bytes_max
         self._memory_bytes = 0

@@ -53,7 +53,7 @@ As = Annotated[
 ClusterId = Annotated[
     str | None, typer.Option("--cluster", metavar="ID", show_default=False, help="Only the cluster of this id.")
 ]
-Capture = Annotated[
+CaptureName = Annotated[
     str | None,
     typer.Option("--capture", metavar="NAME", show_default=False, help="Only the capture (folder) of this name."),
 ]
@@ -99,7 +99,7 @@ class Logs:
 
     path: Path
     cluster: ClusterId = None
-    capture: Capture = None
+    capture: CaptureName = None
     dialect: DialectOption = Dialect.KIP853
     named: As = None
 

@@ -22,12 +22,12 @@ OLD_MS: Final = 3_600_000
 CHAINED_COUNT: Final = 200
 """So many manifests are read back from the newest one: two days of one each 15 minutes."""
 MISSING_REMEDY: Final = "see what removes objects of the store: a lifecycle rule below 60 days, or a person"
-Status = Literal["ok", "warn", "fail"]
-Row = tuple[str, Status, str, str]
+CheckStatus = Literal["ok", "warn", "fail"]
+CheckRow = tuple[str, CheckStatus, str, str]
 """What was looked at, how it stands, what was found, what to do."""
 
 
-def capture_checks(path: str, now_ms: int | None = None) -> list[Row]:
+def capture_checks(path: str, now_ms: int | None = None) -> list[CheckRow]:
     """A row for each replica of a store that is in order, and one for each thing that is not."""
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     try:
@@ -36,7 +36,7 @@ def capture_checks(path: str, now_ms: int | None = None) -> list[Row]:
                 return [
                     (path, "fail", "nothing that kraft-capture wrote", "name the folder or prefix given to it by --to")
                 ]
-            rows: list[Row] = []
+            rows: list[CheckRow] = []
             for folder in storage.folders:
                 rows += _replica_rows(storage.store, folder, now_ms)
             return rows
@@ -44,10 +44,10 @@ def capture_checks(path: str, now_ms: int | None = None) -> list[Row]:
         return [(path, "fail", problem.detail, "name the folder or prefix given to kraft-capture by --to")]
 
 
-def _replica_rows(store: CaptureStore, folder: str, now_ms: int) -> list[Row]:
+def _replica_rows(store: CaptureStore, folder: str, now_ms: int) -> list[CheckRow]:
     try:
         replica = read_replica(store, folder)
-        problems: list[Row] = [(folder, *problem) for problem in _problems(store, replica, now_ms)]
+        problems: list[CheckRow] = [(folder, *problem) for problem in _problems(store, replica, now_ms)]
     except CodecError as error:
         remedy = "copy it again: without its state kraft-capture starts another generation"
         return [(folder, "fail", error.detail, remedy)]
@@ -59,7 +59,7 @@ def _replica_rows(store: CaptureStore, folder: str, now_ms: int) -> list[Row]:
     return [(folder, "ok", f"{found}{log.get('end_offset')}, held below {'unknown' if held is None else held}", "")]
 
 
-def _problems(store: CaptureStore, replica: CapturedReplica, now_ms: int) -> Iterator[tuple[Status, str, str]]:
+def _problems(store: CaptureStore, replica: CapturedReplica, now_ms: int) -> Iterator[tuple[CheckStatus, str, str]]:
     missing = replica.missing()
     if missing:
         yield (
@@ -78,7 +78,7 @@ def _problems(store: CaptureStore, replica: CapturedReplica, now_ms: int) -> Ite
     yield from _content_problems(replica.manifest)
 
 
-def _content_problems(manifest: Mapping[str, Any]) -> Iterator[tuple[Status, str, str]]:
+def _content_problems(manifest: Mapping[str, Any]) -> Iterator[tuple[CheckStatus, str, str]]:
     log, parent = manifest["log"], manifest["parent"]
     for low, high in log.get("gaps", []):
         yield (

@@ -24,7 +24,7 @@ CLUSTERS_IN_FULL: Final = 8
 """Of more clusters there is a line each."""
 CLUSTER_COLUMNS: Final = table_columns("cluster_id state open answer", {"cluster_id": "cluster"}, wide="answer")
 WHY_INDENT: Final = 10
-WORD_WIDTH: Final = 12
+ANSWER_WORD_WIDTH: Final = 12
 """Room for the word that a line of the answer begins with."""
 COLORS: Final[Mapping[Severity, str]] = {
     Severity.CRITICAL: "1;31",
@@ -116,11 +116,11 @@ def _print_answer(out: Output, cluster: Cluster, folded: FoldedFindings, path: s
 
     for line in answer_lines(cluster.history, folded, path, all_resolved=with_resolved):
         if line.severity is not None:
-            out.colored(line.word, COLORS[line.severity], f"{' ' * (WORD_WIDTH - len(line.word))}{line.text}")
+            out.colored(line.word, COLORS[line.severity], f"{' ' * (ANSWER_WORD_WIDTH - len(line.word))}{line.text}")
         elif line.is_header or not line.text:
-            out.text(line.text, hanging=WORD_WIDTH)
+            out.text(line.text, hanging=ANSWER_WORD_WIDTH)
         else:
-            out.text(f"{line.word:<{WORD_WIDTH}}{line.text}", hanging=WORD_WIDTH)
+            out.text(f"{line.word:<{ANSWER_WORD_WIDTH}}{line.text}", hanging=ANSWER_WORD_WIDTH)
     out.stream.flush()
 
 

@@ -10,7 +10,7 @@ import typer
 from kraft_audit.commands.arguments import AT_HELP, ConfiguredLogs, OutputFormat, place_of, state_at_place
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, remark_on_key
-from kraft_audit.commands.state import BOOKKEEPING, TABLE_OF, Part, PartOption, chosen_parts, rows_of, tables_of
+from kraft_audit.commands.state import BOOKKEEPING, TABLE_OF, PartOption, StatePart, chosen_parts, rows_of, tables_of
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import natural
 
@@ -63,7 +63,7 @@ def _is_reversed(before: Place, after: Place) -> bool:
     return any(first is not None and last is not None and last < first for first, last in pairs)
 
 
-def differences(part: Part, before: ClusterState, after: ClusterState) -> Iterator[dict[str, Any]]:
+def differences(part: StatePart, before: ClusterState, after: ClusterState) -> Iterator[dict[str, Any]]:
     """A row for each subject that is new or gone, and for each field that changed."""
     rows_before, rows_after = _by_subject(part, before), _by_subject(part, after)
     for subject in sorted(rows_before.keys() | rows_after.keys(), key=natural):
@@ -78,17 +78,17 @@ def differences(part: Part, before: ClusterState, after: ClusterState) -> Iterat
                 yield {**common, "change": "changed", "field": name, "before": old.get(name), "after": value}
 
 
-def _by_subject(part: Part, state: ClusterState) -> dict[str, dict[str, Any]]:
+def _by_subject(part: StatePart, state: ClusterState) -> dict[str, dict[str, Any]]:
     return {
         _subject(part, row): {name: value for name, value in row.items() if name not in BOOKKEEPING}
         for row in rows_of(part, state)
     }
 
 
-def _subject(part: Part, row: Mapping[str, Any]) -> str:
-    if part is Part.PARTITIONS:
+def _subject(part: StatePart, row: Mapping[str, Any]) -> str:
+    if part is StatePart.PARTITIONS:
         return f"{row['topic']}-{row['partition']} ({row['topic_id']})"
-    if part is Part.VOTERS:
+    if part is StatePart.VOTERS:
         return f"{row['voter_id']}-{row['directory_id'] or ''}"
     from kraft_audit.tables.silver import SILVER
 

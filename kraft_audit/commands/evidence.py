@@ -14,7 +14,7 @@ from kraft_audit.commands.arguments import (
     LAKE_PACKAGES,
     AuthorizerLogs,
     AuthorizerZone,
-    Capture,
+    CaptureName,
     ConfiguredLogs,
     Defaults,
     DialectOption,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kraft_audit.findings.pack.pack_verification import Chains
 
 SIGN_PACKAGES: Final = ("cryptography",)
-DIFFERENCES_SHOWN: Final = 5
+PACK_DIFFERENCES_SHOWN: Final = 5
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -70,7 +70,7 @@ def evidence(
     ] = None,
     log_files: AuthorizerLogs = None,
     zone: AuthorizerZone = "UTC",
-    capture: Capture = None,
+    capture: CaptureName = None,
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
 ) -> int:
@@ -156,7 +156,7 @@ def _write(
         )
     except OSError as problem:
         raise InputError(str(out), f"cannot be written: {problem.strerror}") from None
-    for row in (row for cluster in clusters for row in cluster.differences[:DIFFERENCES_SHOWN]):
+    for row in (row for cluster in clusters for row in cluster.differences[:PACK_DIFFERENCES_SHOWN]):
         complain(f"{logs.path}: {difference_text(row)}")
     results.text(f"{out}: {sum(len(cluster.records) for cluster in clusters)} records; sha256 of its manifest {digest}")
 

@@ -35,7 +35,7 @@ COLUMNS: Final = table_columns(
 )
 
 PERMISSION_COLUMNS: Final = table_columns("node action answer why first", wide="why first")
-CLUSTERS_ASKED_MAX: Final = 20
+COMMAND_CLUSTERS_ASKED_MAX: Final = 20
 NOT_CAPTURED: Final = -1
 """What Kafka's tool prints where it does not know."""
 LABEL_CHARACTERS: Final = 24
@@ -98,7 +98,7 @@ def _permissions(cluster: Cluster, logs: ConfiguredLogs, cluster_count: int) -> 
     """What may be done to each node, where that is asked of the newest capture and of few clusters."""
     from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
 
-    if cluster_count > CLUSTERS_ASKED_MAX:
+    if cluster_count > COMMAND_CLUSTERS_ASKED_MAX:
         return Permissions(skipped=f"{cluster_count} clusters lie there. {ask_one(logs.path)}")
     if logs.capture is not None and len(cluster.captures) > 1:
         return Permissions(skipped=f"the answers are about the newest capture. {ask_one(logs.path)}")

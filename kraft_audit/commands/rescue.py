@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.lost_quorum.rescue_procedure import ProcedureStep
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "procedure")
-WORD_WIDTH: Final = 6
+STEP_NUMBER_WIDTH: Final = 6
 
 
 def rescue(
@@ -107,9 +107,9 @@ def _print(lines: Output, found: Rescue, steps: Sequence[ProcedureStep]) -> None
     lines.text(f"{found.out}: node {node.node_id}, directory id {node.directory_id}, {node.host}:{node.port}")
     lines.text(f"state of {found.source.copy.name} before offset {found.cut}; log start offset {found.offset}")
     for number, step in enumerate(steps, start=1):
-        lines.text(f"{f'{number}.':<{WORD_WIDTH}}{step.text}", hanging=WORD_WIDTH)
+        lines.text(f"{f'{number}.':<{STEP_NUMBER_WIDTH}}{step.text}", hanging=STEP_NUMBER_WIDTH)
         for line in (*step.settings, *step.commands):
-            lines.text(" " * WORD_WIDTH + line)
+            lines.text(" " * STEP_NUMBER_WIDTH + line)
 
 
 def _endpoint(text: str) -> tuple[str, int]:

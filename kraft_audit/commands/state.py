@@ -53,7 +53,7 @@ FIRST_FOR_PEOPLE: Final = {
 """The columns that people look for first; the others follow in the order of the table."""
 
 
-class Part(enum.StrEnum):
+class StatePart(enum.StrEnum):
     """The parts of a state, as its JSON names them."""
 
     BROKERS = "brokers"
@@ -67,7 +67,8 @@ class Part(enum.StrEnum):
 
 
 PartOption = Annotated[
-    list[Part] | None, typer.Option("--only", show_default=False, help="Only this part; may be given several times.")
+    list[StatePart] | None,
+    typer.Option("--only", show_default=False, help="Only this part; may be given several times."),
 ]
 
 BranchOption = Annotated[
@@ -124,12 +125,12 @@ def branch_of(text: str) -> BranchName:
         raise UsageError(f"--branch: {problem}") from None
 
 
-def chosen_parts(only: list[Part] | None) -> tuple[Part, ...]:
+def chosen_parts(only: list[StatePart] | None) -> tuple[StatePart, ...]:
     """The parts that --only names, each once; all of them without it."""
-    return tuple(dict.fromkeys(only)) if only else tuple(Part)
+    return tuple(dict.fromkeys(only)) if only else tuple(StatePart)
 
 
-def document(moment: Moment, state: ClusterState, parts: tuple[Part, ...]) -> dict[str, Any]:
+def document(moment: Moment, state: ClusterState, parts: tuple[StatePart, ...]) -> dict[str, Any]:
     """The JSON of `state`."""
     return {
         "cluster_id": state.cluster_id,
@@ -149,33 +150,35 @@ def document(moment: Moment, state: ClusterState, parts: tuple[Part, ...]) -> di
     }
 
 
-def rows_of(part: Part, state: ClusterState) -> list[dict[str, Any]]:
+def rows_of(part: StatePart, state: ClusterState) -> list[dict[str, Any]]:
     """The rows of a part that exist then. The columns that name a row's record are None."""
-    if part is Part.VOTERS:
+    if part is StatePart.VOTERS:
         return [] if state.voter_set is None else list(state.voter_set["voters"])
     return [{**row, **NO_PROVENANCE} for row in state.rows(TABLE_OF[part.value]) if row.get("exists", True)]
 
 
-def part_columns(part: Part) -> list[str]:
+def part_columns(part: StatePart) -> list[str]:
     """The columns of those rows."""
     from kraft_audit.tables.silver import SILVER, VOTER_SETS
 
-    if part is Part.VOTERS:
+    if part is StatePart.VOTERS:
         return [field.name for field in VOTER_SETS.schema.field("voters").type.value_type]
     return list(SILVER[TABLE_OF[part.value]].column_names)
 
 
-def tables_of(parts: tuple[Part, ...]) -> frozenset[str]:
+def tables_of(parts: tuple[StatePart, ...]) -> frozenset[str]:
     """The tables to replay for these parts: partitions need topics and configs too."""
-    wanted = {TABLE_OF[part.value] for part in parts if part is not Part.VOTERS}
-    if Part.PARTITIONS in parts:
+    wanted = {TABLE_OF[part.value] for part in parts if part is not StatePart.VOTERS}
+    if StatePart.PARTITIONS in parts:
         from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 
         return REPLAY_TABLES
     return frozenset(wanted)
 
 
-def _print(results: Results, cluster: Cluster, moment: Moment, state: ClusterState, parts: tuple[Part, ...]) -> None:
+def _print(
+    results: Results, cluster: Cluster, moment: Moment, state: ClusterState, parts: tuple[StatePart, ...]
+) -> None:
     out = results.out
     named = f"   capture {moment.capture}" if moment.capture else ""
     results.title(cluster, f"after offset {state.offset}{named}")
@@ -193,7 +196,7 @@ def _print(results: Results, cluster: Cluster, moment: Moment, state: ClusterSta
         rows = rows_of(part, state)
         out.line("")
         out.title(f"{part.value}: {len(rows)}")
-        if part is Part.PARTITIONS:
+        if part is StatePart.PARTITIONS:
             rows = sorted(rows, key=lambda row: (row["topic"], row["partition"]))
         first = FIRST_FOR_PEOPLE.get(part.value, ())
         names = [name for name in (rows[0] if rows else ()) if name not in BOOKKEEPING]

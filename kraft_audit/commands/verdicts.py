@@ -9,7 +9,7 @@ from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED
 from kraft_audit.commands.results import Results
 from kraft_audit.text.output import Output
 
-WORD_WIDTH: Final = 13
+VERDICT_WORD_WIDTH: Final = 13
 EXIT_CODE_OF: Final[Mapping[str, int]] = {
     **dict.fromkeys(("yes", "allowed", "a plan stands"), EXIT_FINE),
     **dict.fromkeys(("no", "blocked", "refused"), EXIT_FINDINGS),
@@ -58,4 +58,4 @@ def decision_lines(word: str, answer: Answer) -> Iterator[tuple[str, str]]:
 def print_lines(out: Output, lines: Iterable[tuple[str, str]]) -> None:
     """A word in the margin, and what it says."""
     for word, text in lines:
-        out.text(f"{word:<{WORD_WIDTH}}{text}".rstrip(), hanging=WORD_WIDTH)
+        out.text(f"{word:<{VERDICT_WORD_WIDTH}}{text}".rstrip(), hanging=VERDICT_WORD_WIDTH)

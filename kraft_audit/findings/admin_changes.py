@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kraft_audit.rules.cluster_history import ClusterHistory
 
 SNAPSHOT: Final = "snapshot"
-TOPIC: Final = "Topic"
+AUTHORIZER_LOG_TOPIC: Final = "Topic"
 _CONFIG_REQUESTS: Final = frozenset({"IncrementalAlterConfigs", "AlterConfigs"})
 
 
@@ -66,7 +66,7 @@ _SECURITY: Final[Mapping[tuple[str, bool], Asked]] = {
     },
 }
 FEATURE: Final = Asked(frozenset({"UpdateFeatures"}), cluster_operation="ALTER")
-_CONFIG_RESOURCES: Final = {"TOPIC": TOPIC, "GROUP": "Group"}
+_CONFIG_RESOURCES: Final = {"TOPIC": AUTHORIZER_LOG_TOPIC, "GROUP": "Group"}
 _ACL_RESOURCES: Final = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
 _ACL_OPERATIONS: Final = (
     *("unknown", "any", "all", "read", "write", "create", "delete", "alter", "describe", "cluster action"),
@@ -94,7 +94,7 @@ def _topics(history: ClusterHistory) -> Iterator[AdminChange]:
     for row in _rows(history, "topic_changes"):
         topic, asked = row["topic"], CREATE_TOPIC if row["exists"] else DELETE_TOPIC
         verb = "created" if row["exists"] else "deleted"
-        yield _change(row, "topic", topic, f"topic {topic} {verb}", asked, resource=(TOPIC, topic))
+        yield _change(row, "topic", topic, f"topic {topic} {verb}", asked, resource=(AUTHORIZER_LOG_TOPIC, topic))
 
 
 def _partitions(history: ClusterHistory) -> Iterator[AdminChange]:
@@ -107,7 +107,9 @@ def _partitions(history: ClusterHistory) -> Iterator[AdminChange]:
         if made.get(row["topic_id"]) != row["timestamp_ms"]:
             text = f"topic {row['topic']}: partition {row['partition']} added"
             subject = f"{row['topic']}-{row['partition']}"
-            yield _change(row, "partition", subject, text, ADD_PARTITIONS, resource=(TOPIC, row["topic"]))
+            yield _change(
+                row, "partition", subject, text, ADD_PARTITIONS, resource=(AUTHORIZER_LOG_TOPIC, row["topic"])
+            )
 
 
 def _configs(history: ClusterHistory) -> Iterator[AdminChange]:

@@ -31,7 +31,8 @@ from kraft_audit.findings.authorizer_log import AllowedRequest
 from kraft_audit.rules.columns.log_batches import BatchColumns
 from kraft_audit.text.readable import any_of
 
-CLUSTER: Final = "Cluster"
+AUTHORIZER_LOG_CLUSTER: Final = "Cluster"
+"""The cluster as the authorizer log names the type of a resource."""
 
 WAIT_MS: Final = 5_000
 """So long may a request wait in the controller's queue."""
@@ -105,7 +106,7 @@ class _Log:
         self._lines: dict[tuple[str, str, str, str], _Lines] = defaultdict(_Lines)
         self._spread_ms = 1
         for said in requests:
-            is_of_cluster = said.resource_type == CLUSTER
+            is_of_cluster = said.resource_type == AUTHORIZER_LOG_CLUSTER
             if is_of_cluster and said.request == "CreateTopics" and said.is_super_user:
                 continue  # it may show the configs of every topic: lines with the name follow
             self._spread_ms = max(self._spread_ms, said.spread_ms)
@@ -122,7 +123,7 @@ class _Log:
             if change.resource is not None:
                 keys += [(request, operation, *change.resource) for operation in asked.operations]
             if asked.cluster_operation is not None:
-                keys.append((request, asked.cluster_operation, CLUSTER, ""))
+                keys.append((request, asked.cluster_operation, AUTHORIZER_LOG_CLUSTER, ""))
         found = [line for key in keys if key in self._lines for line in self._lines[key].between(from_ms, latest_ms)]
         return sorted(found, key=lambda line: line.said.time_ms)
 
@@ -183,7 +184,7 @@ def _author(line: _Line | None, found: Sequence[_Line], first: Sequence[_Line]) 
     if line is None:
         return Author(None, Confidence.UNDECIDED, users) if users else UNNAMED
     is_alone = len({each.said.principal for each in first}) == 1
-    is_by_name = any(each.said.resource_type != CLUSTER for each in found)
+    is_by_name = any(each.said.resource_type != AUTHORIZER_LOG_CLUSTER for each in found)
     said = line.said
     confidence = Confidence.HIGH if is_alone and is_by_name else Confidence.LIKELY
     return Author(said.principal, confidence, users, said.host, said.time_ms)

@@ -27,7 +27,7 @@ CSV_KEYS: Final = (
 """Flat: evidence as one text, the waiver as three columns."""
 WAIVER_COLUMNS: Final = {"by": "who", "until": "until", "why": "why"}
 ADVICE_NAMES_SHOWN: Final = 4
-STOPPED_IN_ORDER: Final = "is_of_stop_in_order"
+STOP_IN_ORDER_MARK: Final = "is_of_stop_in_order"
 """A mark of findings that last because the cluster was stopped in order."""
 
 
@@ -86,7 +86,7 @@ def state_of(finding: Mapping[str, Any]) -> str:
         return "closed" if finding.get("state") == "closed" else "undecided"
     if finding["is_over"] or finding.get("state") == "closed":
         return "closed"
-    if finding.get(STOPPED_IN_ORDER):
+    if finding.get(STOP_IN_ORDER_MARK):
         return "stopped"
     return "waived" if finding["waiver"] is not None else "open"
 

@@ -17,7 +17,7 @@ from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 
-FORMAT: Final = 3
+KEPT_STATE_FORMAT: Final = 3
 """Of the bytes below: another release's may mean something else."""
 _VERSIONS, _SURVEY, _SETTLED, _RULES = "versions", "survey", "settled", "rules"
 NAME_BYTES: Final = 16
@@ -57,7 +57,7 @@ class KeptState:
 def state_versions(plan: ClusterPlan, rules: str = "") -> dict[str, str]:
     """What a state depends on: its format, the log's dialect, static configs, and `rules`, the key of the rules."""
     configs = json.dumps(sorted(plan.defaults), separators=(",", ":"))
-    return {"format": str(FORMAT), "dialect": str(plan.dialect), "configs": configs, "rules": rules}
+    return {"format": str(KEPT_STATE_FORMAT), "dialect": str(plan.dialect), "configs": configs, "rules": rules}
 
 
 def state_name(content: bytes) -> str:

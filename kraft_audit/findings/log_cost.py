@@ -22,7 +22,7 @@ from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_lo
 from kraft_audit.text.readable import HOUR_MS, is_time, moment_of
 
 NONE: Final = "none"
-NO_OP: Final = "NO_OP_RECORD"
+NO_OP_TYPE: Final = "NO_OP_RECORD"
 IDLE: Final = "idle"
 """The cause of NoOp records, which an active controller appends while nothing happens."""
 TOPIC_RESOURCE: Final = 2
@@ -41,7 +41,7 @@ CAUSES: Final = {
 }
 """Tables whose rows say why a record was written, and the word before the cause."""
 
-Numbers = npt.NDArray[np.int64]
+NumberColumn = npt.NDArray[np.int64]
 
 
 class CostBy(enum.StrEnum):
@@ -105,7 +105,7 @@ def log_cost(history: ClusterHistory, records: Iterable[pa.RecordBatch]) -> LogC
     size = value_bytes + each[place] + (number_in_batch < rest[place])
     total = int(log.size_bytes.sum())
     no_op_bytes = total - int(size.sum())
-    idle = {CostBy.TYPE: NO_OP, CostBy.CAUSE: IDLE}
+    idle = {CostBy.TYPE: NO_OP_TYPE, CostBy.CAUSE: IDLE}
     found: list[CostRow] = []
     for (by, known), code in zip(names.items(), codes, strict=True):
         code = np.append(code, known.number(idle.get(by, NONE)))
@@ -120,7 +120,7 @@ def log_cost(history: ClusterHistory, records: Iterable[pa.RecordBatch]) -> LogC
 
 def _counted(
     history: ClusterHistory, log: CanonicalBatches, batch: pa.RecordBatch, names: Mapping[CostBy, _Names]
-) -> tuple[Numbers, ...] | None:
+) -> tuple[NumberColumn, ...] | None:
     """(batch, bytes of the value, type, cause, topic, broker) of the records on the canonical log, as numbers."""
     offset = batch.column("offset").to_numpy()
     place = np.searchsorted(log.base_offset, offset, side="right") - 1
@@ -159,7 +159,7 @@ def _extracted(column: pa.Array, pattern: str) -> list[str | None]:
     return found
 
 
-def _joined(parts: Sequence[tuple[Numbers, ...]], width: int) -> list[Numbers]:
+def _joined(parts: Sequence[tuple[NumberColumn, ...]], width: int) -> list[NumberColumn]:
     """The columns of all parts, by batch: a batch's records may have come apart."""
     if not parts:
         return [np.zeros(0, np.int64)] * width

@@ -28,7 +28,8 @@ SORTED_BYTES: Final = 256 << 20
 JOINED_GROUP_BYTES: Final = 64 << 20
 """A row group of joined rows, in memory: twice a staged one, as one table is written at a time. Fewer groups repeat
 fewer dictionaries, so that what is cut elsewhere than when it was staged is not larger."""
-READ_ROWS: Final = 65_536
+ROWS_AT_ONCE: Final = 65_536
+"""How many rows of a file are read, and then written, together."""
 _PLAIN_READER: Final = 1
 """Readers of this protocol version take every row of every file: no deletion vectors, no renamed columns."""
 
@@ -69,7 +70,7 @@ def join_files(
     writer = TableWriter(lake_uri, name, schema, f"joined-{table.version():08d}", JOINED_GROUP_BYTES)
     try:
         for rows in _parts(folder, files, schema, sorted_by=columns):
-            for batch in rows.to_batches(max_chunksize=READ_ROWS):
+            for batch in rows.to_batches(max_chunksize=ROWS_AT_ONCE):
                 writer.write(batch)
         written = writer.close()
         now_ms = time.time_ns() // 1_000_000
@@ -125,7 +126,7 @@ def _rows(folder: pafs.FileSystem, file: SmallFile, schema: pa.Schema) -> Iterat
     """A file's rows, some thousand at a time, in the table's schema: columns that came later are null."""
     with folder.open_input_file(file.path) as source:
         parquet = pq.ParquetFile(source)
-        for batch in parquet.iter_batches(batch_size=READ_ROWS):
+        for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
             rows = pa.Table.from_batches([batch])
             for field in schema:
                 if field.name not in rows.schema.names:

@@ -22,7 +22,7 @@ from typing import Final
 
 from kraft_codec.errors import InputError
 
-FOLDER: Final = "_lease"
+LEASE_FOLDER: Final = "_lease"
 ID_FILE: Final = "id"
 TOUCHED_EVERY_S: Final = 5.0
 EXPIRES_S: Final = 60.0
@@ -34,7 +34,7 @@ class Lease:
     """The lease in one folder. Not taken before `hold`; `expires_s` without a touch let others take it."""
 
     def __init__(self, folder: Path, *, touched_every_s: float = TOUCHED_EVERY_S, expires_s: float = EXPIRES_S) -> None:
-        self._folder = folder / FOLDER
+        self._folder = folder / LEASE_FOLDER
         self._touched_every_s = touched_every_s
         self._expires_s = expires_s
         self._held: Path | None = None

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PRODUCER: Final = "urn:kraft-audit"
 URL: Final = "OPENLINEAGE_URL"
 VARIABLES: Final = (URL, "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE")
-SECONDS_TO_ANSWER: Final = 5
+LINEAGE_TIMEOUT_S: Final = 5
 JOB: Final = "run"
 _LOGIN: Final = re.compile(r"://[^/\s]*@")
 DESCRIPTION: Final = "Reads the KRaft metadata logs of Kafka clusters into Delta tables, and says what was unsafe."
@@ -113,7 +113,7 @@ class Lineage:
         settings = {
             "url": url,
             "endpoint": self._environment.get("OPENLINEAGE_ENDPOINT", "api/v1/lineage"),
-            "timeout": SECONDS_TO_ANSWER,
+            "timeout": LINEAGE_TIMEOUT_S,
             "retry": {"total": 0},
         }
         if key := self._environment.get("OPENLINEAGE_API_KEY"):

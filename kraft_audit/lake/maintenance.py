@@ -21,8 +21,7 @@ from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS, Ledger
 from kraft_audit.lake.plan_events import OPENED, STAGED
 from kraft_audit.lake.settings import MaintainSettings
-from kraft_audit.lake.staging.state_store import FOLDER as STATES_FOLDER
-from kraft_audit.lake.staging.state_store import delete_states
+from kraft_audit.lake.staging.state_store import STATES_FOLDER, delete_states
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import FILES, PLANS
 from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, INCIDENT_FINDINGS, INCIDENTS, PARTITION_RISK

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
-from kraft_audit.lake.gold.open_incidents import ClusterState, states_text
+from kraft_audit.lake.gold.open_incidents import ClusterSummary, summaries_text
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import plural
@@ -127,7 +127,7 @@ class RunResult:
     records: Counter[str] = field(default_factory=Counter)
     damage: Counter[str] = field(default_factory=Counter)
     findings: FindingCounts | None = None
-    states: list[ClusterState] | None = None
+    states: list[ClusterSummary] | None = None
     unreachable: dict[str, str] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -219,7 +219,7 @@ def summary_text(result: RunResult) -> str:
     lines.append(f"read       {_read_text(result)}")
     lines += [f"damage     {count} {name}" for name, count in result.damage.most_common()]
     if result.states is not None:
-        lines += ["", *states_text(result.states), ""]
+        lines += ["", *summaries_text(result.states), ""]
     if result.findings is not None:
         lines.append(f"findings   {findings_line(result.findings)}")
     lines.append("seconds    " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))

@@ -36,7 +36,7 @@ SHOWN_CHARACTERS_MAX: Final = 400
 """A longer value is cut in an error line; two paths and what is wrong with each fit."""
 NAME_MARK: Final = "{name}"
 """Stands for the name of a cluster in `clusters_from`."""
-FILE_BYTES_MAX: Final = 16 << 20
+SETTINGS_BYTES_MAX: Final = 16 << 20
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
 
@@ -248,7 +248,7 @@ def read_yaml(file: Path | str) -> dict[str, Any]:
     """
     local = local_file(file)
     try:
-        content = read_object(str(file), FILE_BYTES_MAX) if local is None else local.read_bytes()
+        content = read_object(str(file), SETTINGS_BYTES_MAX) if local is None else local.read_bytes()
         values = parse_yaml(content.decode("utf-8"))
     except OSError as problem:
         raise InputError(str(file), problem.strerror or "unreadable") from None

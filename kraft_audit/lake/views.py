@@ -31,8 +31,8 @@ from kraft_audit.tables.silver import LEADER_EPOCHS, REPLAYS, SILVER, VOTER_SETS
 
 TableReference = Callable[[str], str]
 """How a query names a table of the lake."""
-LOG: Final = "log"
-HISTORY_GAP: Final = "history_gap"
+LOG_VIEW: Final = "log"
+HISTORY_GAP_VIEW: Final = "history_gap"
 REVERTED: Final = "_reverted"
 LABELLED: Final = tuple(
     table.name for table in (FINDINGS, FINDING_EPISODES, INCIDENTS, PARTITION_RISK, CLUSTER_COMPLIANCE)
@@ -114,7 +114,7 @@ def last_captures(rows: str, clusters: str) -> str:
 
 def view_names() -> list[str]:
     """Every view: the tables of the lake, `log`, `history_gap` and the `…_reverted` ones."""
-    return [*LAKE_TABLES, LOG, HISTORY_GAP, *(f"{table}{REVERTED}" for table in REVERTIBLE)]
+    return [*LAKE_TABLES, LOG_VIEW, HISTORY_GAP_VIEW, *(f"{table}{REVERTED}" for table in REVERTIBLE)]
 
 
 def labelled_names() -> list[str]:
@@ -187,10 +187,12 @@ class _ViewTexts:
     def of(self, name: str) -> str:
         """The query of a view. Raises KeyError."""
         table = name.removesuffix(REVERTED)
-        if name == LOG:
+        if name == LOG_VIEW:
             return self._log()
-        if name == HISTORY_GAP:
-            return self._part(HISTORY_GAP, REPLAYS.name, replays=self._reference(REPLAYS.name), replayed=self._replayed)
+        if name == HISTORY_GAP_VIEW:
+            return self._part(
+                HISTORY_GAP_VIEW, REPLAYS.name, replays=self._reference(REPLAYS.name), replayed=self._replayed
+            )
         if table != name and table in REVERTIBLE:
             canonical_only = f"canonical AND ended_by <> '{WITHDRAWN}' AND " if table in IDENTITY else ""
             columns = _columns("emitted", LAKE_TABLES[table].column_names)
@@ -250,7 +252,7 @@ class _ViewTexts:
 
     def _log(self) -> str:
         return self._part(
-            LOG,
+            LOG_VIEW,
             BATCHES.name,
             newest_batches=newest_batches(self.of(BATCHES.name)),
             epochs=self.of(LEADER_EPOCHS.name),

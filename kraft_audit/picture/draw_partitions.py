@@ -12,7 +12,7 @@ from kraft_audit.picture.happened import Series, SeriesKind
 from kraft_audit.picture.legend import unclean_election_shape
 
 SERIES_PIXELS, LOG_PIXELS = 34.0, 56.0
-TITLES: Final = {
+SERIES_TITLES: Final = {
     SeriesKind.AT_ONE_REPLICA: "At one replica",
     SeriesKind.OFFLINE: "Offline",
     SeriesKind.BLOCKED: "Writes blocked",
@@ -51,7 +51,7 @@ def _draw_series(canvas: Canvas, series: Series, peak: int) -> None:
     canvas.y += SERIES_PIXELS + 16 + (8 if canvas.is_narrow else 0)
     base, scale = canvas.y - 4, SERIES_PIXELS / peak
     y = base - SERIES_PIXELS - 4 if canvas.is_narrow else base - 2
-    canvas.text(0, y, TITLES[series.kind])
+    canvas.text(0, y, SERIES_TITLES[series.kind])
     canvas.text(canvas.width, y, f"{series.last:,} now", "alarm b" if series.last else "soft", anchor="end")
     canvas.shape("line", x1=canvas.left, x2=canvas.right, y1=base, y2=base, class_="base")
     runs = _runs(canvas, series, base, scale)

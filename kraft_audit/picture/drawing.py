@@ -8,7 +8,7 @@ from typing import Final
 
 from kraft_audit.picture.canvas import Canvas, element, written
 from kraft_audit.picture.draw_nodes import draw_lane, draw_left_out, place_lanes
-from kraft_audit.picture.draw_partitions import TITLES, draw_log_end, draw_partitions
+from kraft_audit.picture.draw_partitions import SERIES_TITLES, draw_log_end, draw_partitions
 from kraft_audit.picture.draw_time import (
     draw_brackets,
     draw_fold_lengths,
@@ -23,7 +23,7 @@ from kraft_audit.text.readable import plural, when
 
 WIDTHS: Final = (1080, 700, 358)
 """Pixels of a wide page, of print, of a telephone."""
-NAMESPACE: Final = "http://www.w3.org/2000/svg"
+SVG_NAMESPACE: Final = "http://www.w3.org/2000/svg"
 
 
 @cache
@@ -78,7 +78,7 @@ def _root(canvas: Canvas) -> str:
     return element(
         "svg",
         "".join(parts),
-        xmlns=NAMESPACE if canvas.stands_alone else None,
+        xmlns=SVG_NAMESPACE if canvas.stands_alone else None,
         class_=f"picture w{canvas.width:.0f}",
         viewBox=f"0 0 {canvas.width:.0f} {height}",
         width=canvas.width,
@@ -97,7 +97,7 @@ def description(picture: Picture) -> str:
     parts += [_in_words(lane) for lane in picture.controllers]
     parts += [_in_words(lane) for lane in picture.brokers if lane.alarms or not lane.is_quiet]
     parts += [
-        f"{TITLES[series.kind]}: at most {plural(series.peak, 'partition')}, {series.last:,} at the end."
+        f"{SERIES_TITLES[series.kind]}: at most {plural(series.peak, 'partition')}, {series.last:,} at the end."
         for series in picture.drawn_series
     ]
     parts += [f"{picture.sentence}."] if picture.sentence else []

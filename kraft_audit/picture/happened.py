@@ -126,7 +126,7 @@ class Bracket:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LogEnd:
+class LogGrowth:
     """The canonical log's end over time: `offsets[n]` is the end after the batch that was appended at `times_ms[n]`.
 
     Everything below `committed` is proven committed.
@@ -153,7 +153,7 @@ class Picture:
     partitions: int | None
     series: tuple[Series, ...]
     unclean_elections: tuple[tuple[int, int], ...]
-    log_end: LogEnd
+    log_end: LogGrowth
     brackets: tuple[Bracket, ...]
     earlier: int = 0
     moments_ms: tuple[int, ...] = field(default=())

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.picture.happened import Bracket, Lane, LogEnd, Picture, Series, SeriesKind, step_series
+from kraft_audit.picture.happened import Bracket, Lane, LogGrowth, Picture, Series, SeriesKind, step_series
 from kraft_audit.picture.node_lanes import broker_lanes, controller_lanes
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_watermark
@@ -21,7 +21,7 @@ from kraft_audit.text.readable import duration, is_time
 LANES_MAX: Final = 24
 BRACKETS_MAX: Final = 9
 POINTS_MAX: Final = 400
-CHANGE_TABLES: Final = ("leader_epochs", "voter_sets", "broker_changes", "controller_changes", "feature_changes")
+DATED_TABLES: Final = ("leader_epochs", "voter_sets", "broker_changes", "controller_changes", "feature_changes")
 FLAGS: Final = {
     SeriesKind.AT_ONE_REPLICA: "is_last_replica",
     SeriesKind.OFFLINE: "is_offline",
@@ -75,7 +75,7 @@ def _dated(history: ClusterHistory) -> Iterator[tuple[int, int]]:
     if log is not None and len(log.row):
         yield from zip((log.last_offset + 1).tolist(), log.timestamp_ms.tolist(), strict=True)
         return
-    for name in CHANGE_TABLES:
+    for name in DATED_TABLES:
         for row in history.rows(name):
             offset, time = row["from_offset"], row["timestamp_ms"]
             is_of_log = row.get("cause") != "snapshot" and row.get("source") in (None, "log")
@@ -83,7 +83,7 @@ def _dated(history: ClusterHistory) -> Iterator[tuple[int, int]]:
                 yield offset + 1, time
 
 
-def _log_end(history: ClusterHistory, to_ms: int) -> LogEnd:
+def _log_end(history: ClusterHistory, to_ms: int) -> LogGrowth:
     points = sorted((offset, time) for offset, time in _dated(history) if 0 < time <= to_ms and is_time(time))
     offsets = np.asarray([offset for offset, _ in points], np.int64)
     times = np.maximum.accumulate(np.asarray([time for _, time in points], np.int64)) if points else offsets
@@ -91,7 +91,7 @@ def _log_end(history: ClusterHistory, to_ms: int) -> LogEnd:
         chosen = np.unique(np.linspace(0, len(points) - 1, POINTS_MAX).astype(np.int64))
         offsets, times = offsets[chosen], times[chosen]
     mark = newest_watermark(history)
-    return LogEnd(times, offsets, None if mark is None else mark["low"])
+    return LogGrowth(times, offsets, None if mark is None else mark["low"])
 
 
 def _brackets(incidents: Sequence[TableRow], to_ms: int) -> tuple[tuple[Bracket, ...], int]:

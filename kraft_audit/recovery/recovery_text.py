@@ -11,7 +11,7 @@ from kraft_audit.text.readable import when
 
 _Subject = TypeVar("_Subject", PartitionOutcome, RecoveryPlan)
 GROUPS_LISTED: Final = 20
-NAMED: Final = 4
+GROUP_MEMBERS_NAMED: Final = 4
 """Of a group with more partitions, so many are named."""
 
 
@@ -63,8 +63,8 @@ def _groups(
 
 
 def _names(members: Sequence[PartitionOutcome | RecoveryPlan]) -> str:
-    names = [f"{member.topic}-{member.partition}" for member in members[:NAMED]]
-    more = f" and {len(members) - NAMED} more" if len(members) > NAMED else ""
+    names = [f"{member.topic}-{member.partition}" for member in members[:GROUP_MEMBERS_NAMED]]
+    more = f" and {len(members) - GROUP_MEMBERS_NAMED} more" if len(members) > GROUP_MEMBERS_NAMED else ""
     return " ".join(names) + more
 
 

@@ -32,7 +32,7 @@ from kraft_codec.storage.random_access import EntryKind, Listing, RandomAccess, 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 PREFIX: Final = struct.Struct(">qi")
-BATCH_BYTES_MAX: Final = 128 << 20
+PLAUSIBLE_BATCH_BYTES_MAX: Final = 128 << 20
 """A batch longer than that is taken for damage: max.message.bytes is 1 MiB by default."""
 
 
@@ -161,7 +161,7 @@ def _valid_batches(file: RandomAccess, position: int) -> Iterator[Batch]:
     while position + PREFIX.size <= file.size_bytes:
         _, length = PREFIX.unpack(file.read_at(position, PREFIX.size).tobytes())
         size_bytes = PREFIX.size + length
-        if not 0 < length <= BATCH_BYTES_MAX or position + size_bytes > file.size_bytes:
+        if not 0 < length <= PLAUSIBLE_BATCH_BYTES_MAX or position + size_bytes > file.size_bytes:
             return
         batch = next(read_batches(file.read_at(position, size_bytes).data), None)
         if not isinstance(batch, Batch) or batch.damage is not None:

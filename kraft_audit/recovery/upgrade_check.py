@@ -41,7 +41,9 @@ from kraft_codec.schemas.releases import (
     METADATA_VERSIONS,
 )
 
-MIGRATING: Final = "The migration from ZooKeeper is not finished: until then Kafka changes no metadata.version."
+MIGRATION_UNFINISHED: Final = (
+    "The migration from ZooKeeper is not finished: until then Kafka changes no metadata.version."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def upgrade_check(
         return UpgradeCheck(release_level, UpgradeVerdict.UNDECIDED, reason, steps or _copy_more(levels), features)
     if read_records is not None and levels.metadata_version in LEVELS_THAT_MIGRATE and is_migrating(read_records):
         steps = ("Finish the migration from ZooKeeper with 3.9 or older, restart the controllers, and ask again.",)
-        return UpgradeCheck(release_level, UpgradeVerdict.BLOCKED, MIGRATING, steps, features)
+        return UpgradeCheck(release_level, UpgradeVerdict.BLOCKED, MIGRATION_UNFINISHED, steps, features)
     verdict = max((feature.verdict for feature in features), key=lambda found: found.rank)
     incomplete = incomplete_reason(levels)
     if verdict is not UpgradeVerdict.BLOCKED and incomplete is not None:

@@ -77,7 +77,7 @@ class ReplayBase:
 
 
 _NUMBER: Final = pa.int64()
-PROGRESS: Final = pa.schema(
+PROGRESS_SCHEMA: Final = pa.schema(
     [
         pa.field("fed_to", _NUMBER, nullable=False),
         pa.field("settled_offset", _NUMBER, nullable=False),
@@ -87,7 +87,7 @@ PROGRESS: Final = pa.schema(
         pa.field("run_base_offset", _NUMBER, nullable=True),
     ]
 )
-PROBLEMS: Final = pa.schema(
+PROBLEMS_SCHEMA: Final = pa.schema(
     [
         pa.field("table", pa.string(), nullable=False),
         pa.field("offset", _NUMBER, nullable=False),
@@ -96,8 +96,8 @@ PROBLEMS: Final = pa.schema(
 )
 _PARTITIONS: Final = "partition_changes"
 STATE_PARTS: Final[Mapping[str, pa.Schema]] = {
-    "progress": PROGRESS,
-    "problems": PROBLEMS,
+    "progress": PROGRESS_SCHEMA,
+    "problems": PROBLEMS_SCHEMA,
     "config_topics": CONFIG_TOPICS,
     **{machine.table.name: machine.kept_schema() for machine in STATE_MACHINES},
     **PARTITION_PARTS,
@@ -109,8 +109,8 @@ _WAITING: Final = "waiting."
 def save_replay(replay: ClusterReplay) -> bytes:
     """The state of a replay of all tables, whose rows have been taken."""
     parts = {
-        "progress": rows_batch(PROGRESS, [replay.settler.progress()]),
-        "problems": rows_batch(PROBLEMS, _problem_rows(replay)),
+        "progress": rows_batch(PROGRESS_SCHEMA, [replay.settler.progress()]),
+        "problems": rows_batch(PROBLEMS_SCHEMA, _problem_rows(replay)),
     }
     for name, machine in replay.state_machines.items():
         parts[name] = machine.saved()
@@ -170,4 +170,4 @@ def _problem_rows(replay: ClusterReplay) -> list[dict[str, Any]]:
     ]
     if replay.partitions is not None:
         found += [(_PARTITIONS, problem.offset, problem.problem) for problem in replay.partitions.problems]
-    return [dict(zip(PROBLEMS.names, row, strict=True)) for row in found]
+    return [dict(zip(PROBLEMS_SCHEMA.names, row, strict=True)) for row in found]

@@ -20,7 +20,7 @@ from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, co
 from kraft_codec.columns import typed_schema
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS
 
-BLOCK_OFFSETS: Final = 1 << 13
+WAITING_BLOCK_OFFSETS: Final = 1 << 13
 _NO_OFFSET: Final = 1 << 63
 PARTITION_RECORDS: Final = frozenset({PARTITION_RECORD, CHANGE_RECORD})
 """Of these there may be too many to copy them."""
@@ -54,10 +54,10 @@ class WaitingRecords:
         """What is kept: `<block>.<message>` for each type of record in a block."""
         new, blocks = joined_windows(self._windows), dict(self._blocks)
         # A damaged offset may lie anywhere: not every number between two blocks has records.
-        numbers = [np.unique(batch.column("offset").to_numpy() // BLOCK_OFFSETS) for batch in new.values()]
+        numbers = [np.unique(batch.column("offset").to_numpy() // WAITING_BLOCK_OFFSETS) for batch in new.values()]
         for block in sorted({number for each in numbers for number in each.tolist()}):
-            end = (block + 1) * BLOCK_OFFSETS
-            own = between(new, block * BLOCK_OFFSETS, end if end < _NO_OFFSET else None)
+            end = (block + 1) * WAITING_BLOCK_OFFSETS
+            own = between(new, block * WAITING_BLOCK_OFFSETS, end if end < _NO_OFFSET else None)
             earlier = [self._decoded(block)] if block in self._blocks else []
             whole = joined_windows([*earlier, own])
             blocks[block] = {name: columns_to_bytes(_in_one_piece(rows)) for name, rows in whole.items()}

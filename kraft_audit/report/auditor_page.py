@@ -21,7 +21,7 @@ from kraft_audit.text.output import to_csv_cell
 from kraft_audit.text.readable import time_text
 
 CSV_FILE: Final = "controls.csv"
-CSV_COLUMNS: Final = (
+CONTROLS_CSV_COLUMNS: Final = (
     *("control", "cluster_id", "cluster", "result", "since_utc", "open_findings", "waived_findings", "undecided_cases"),
     *("rules_checked", "period_from_utc", "period_to_utc", "voters_captured", "voters", "requirements"),
 )
@@ -108,7 +108,7 @@ def write_controls(file: Path, audit: Audit) -> None:
     """controls.csv: a row for each control of each cluster."""
     with file.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened, lineterminator="\r\n")
-        writer.writerow(CSV_COLUMNS)
+        writer.writerow(CONTROLS_CSV_COLUMNS)
         writer.writerows([to_csv_cell(value) for value in row] for row in _csv_rows(audit))
 
 

@@ -28,11 +28,11 @@ from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERS
 
 RANK: Final = {severity.value: severity.rank for severity in Severity}
 SUBJECTS_SHOWN: Final = 60
-INCIDENTS_SHOWN: Final = 5
+SUMMARY_INCIDENTS_SHOWN: Final = 5
 """Open incidents in the summary, which has two pages on paper; the others follow in the appendix."""
 """Findings of one rule that a page lists; findings.csv has all of them."""
 ADVICE_ON_PAGE: Final = 8
-EPOCHS_SHOWN: Final = 100
+LEADER_EPOCHS_SHOWN: Final = 100
 SETS_SHOWN: Final = 60
 HUES: Final = 6
 
@@ -168,8 +168,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         replicas=_replicas(history, watermark),
         voter_sets=tuple(sets[-SETS_SHOWN:]),
         voter_sets_left_out=max(0, len(sets) - SETS_SHOWN),
-        leader_epochs=tuple(epochs[-EPOCHS_SHOWN:]),
-        leader_epochs_left_out=max(0, len(epochs) - EPOCHS_SHOWN),
+        leader_epochs=tuple(epochs[-LEADER_EPOCHS_SHOWN:]),
+        leader_epochs_left_out=max(0, len(epochs) - LEADER_EPOCHS_SHOWN),
         controls=tuple(_control(name, given.findings, judged) for name in CONTROLS),
         open_counts={
             severity: sum(finding["severity"] == severity for finding in by_state["open"]) for severity in SEVERITIES

@@ -23,9 +23,9 @@ HEIGHTS: Final = {"medium": 6, "high": 9, "critical": 12}
 HELD: Final = 2
 ROWS_MAX: Final = 60
 
-Span = tuple[int, int | None]
+TimeSpan = tuple[int, int | None]
 """From when, and until when; None while it lasts."""
-Broken = Mapping[ControlName, Mapping[str, Sequence[Span]]]
+Broken = Mapping[ControlName, Mapping[str, Sequence[TimeSpan]]]
 """When each control was broken, by severity: spans that do not overlap."""
 
 
@@ -40,9 +40,9 @@ class ControlCell:
     in_words: str
 
 
-def broken_spans(findings: Sequence[TableRow]) -> dict[ControlName, dict[str, tuple[Span, ...]]]:
+def broken_spans(findings: Sequence[TableRow]) -> dict[ControlName, dict[str, tuple[TimeSpan, ...]]]:
     """When findings that break a control were open."""
-    spans: dict[ControlName, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
+    spans: dict[ControlName, dict[str, list[TimeSpan]]] = defaultdict(lambda: defaultdict(list))
     for finding in findings:
         control = control_of(finding["rule"])
         begun = finding["from_ms"]
@@ -61,8 +61,8 @@ def broken_spans(findings: Sequence[TableRow]) -> dict[ControlName, dict[str, tu
     }
 
 
-def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
-    joined: list[Span] = []
+def _joined(spans: Sequence[TimeSpan]) -> tuple[TimeSpan, ...]:
+    joined: list[TimeSpan] = []
     for begin, end in sorted(spans, key=lambda span: span[0]):
         last = joined[-1] if joined else None
         if last is not None and (last[1] is None or begin <= last[1]):
@@ -84,7 +84,7 @@ def control_cells(
 def _cell(
     name: ControlName,
     status: str,
-    broken: Mapping[str, Sequence[Span]],
+    broken: Mapping[str, Sequence[TimeSpan]],
     edges: Sequence[int],
     covered: tuple[int, int] | None,
     unit: str,
@@ -99,7 +99,9 @@ def _cell(
     return ControlCell(name.replace("_", " "), word, css, _strip(worst), in_words)
 
 
-def _worst(broken: Mapping[str, Sequence[Span]], begin: int, end: int, covered: tuple[int, int] | None) -> str | None:
+def _worst(
+    broken: Mapping[str, Sequence[TimeSpan]], begin: int, end: int, covered: tuple[int, int] | None
+) -> str | None:
     """The worst severity that was open between two moments, `held`, or None where the log does not cover them."""
     for severity in reversed(HEIGHTS):
         if any(start < end and (to is None or to >= begin) for start, to in broken.get(severity, ())):

@@ -28,7 +28,7 @@ BUCKETS_MAX: Final = 35
 LEVELS: Final = 4
 CAPTURE_AGE_MAX_MS: Final = 2 * HOUR_MS
 """An older capture has its age as a warning: runs are hourly."""
-INCIDENTS_SHOWN: Final = 40
+FLEET_INCIDENTS_SHOWN: Final = 40
 WAIVERS_SHOWN: Final = 100
 URGENT: Final = frozenset({Severity.CRITICAL.value, Severity.HIGH.value})
 NEEDS: Final = (
@@ -275,8 +275,8 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
         "matrix": _matrix([line for line, _ in exposures], edges, unit),
         "matrix_left_out": max(0, len(lines) - ROWS_MAX),
         "controls": [(name.replace("_", " "), " · ".join(map(str, requirements(name)))) for name in CONTROLS],
-        "incidents": dated[:INCIDENTS_SHOWN],
-        "incidents_left_out": max(0, len(dated) - INCIDENTS_SHOWN),
+        "incidents": dated[:FLEET_INCIDENTS_SHOWN],
+        "incidents_left_out": max(0, len(dated) - FLEET_INCIDENTS_SHOWN),
         "lines": [
             {"line": line, "strip": strip(values, largest), **_exposure_in_words(values, edges, unit)}
             for line, values in exposures

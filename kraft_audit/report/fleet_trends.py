@@ -12,7 +12,7 @@ from kraft_audit.text.readable import is_time
 
 TREND_WIDTH: Final = 900
 TREND_HEIGHT: Final = 150
-FINDINGS, INCIDENTS, EXPOSURE = "findings", "incidents", "exposure"
+FINDINGS_PLOT, INCIDENTS_PLOT, EXPOSURE_PLOT = "findings", "incidents", "exposure"
 
 
 def trends(
@@ -33,13 +33,13 @@ def trends(
     by_bucket = zip(*exposures, strict=True) if exposures else ((),) * len(moments)
     exposure = [sum(value or 0.0 for value in values) for values in by_bucket]
     plots = {
-        FINDINGS: trend_plot(open_findings),
-        INCIDENTS: trend_plot({"low": open_incidents}),
-        EXPOSURE: trend_plot({"level4": exposure}),
+        FINDINGS_PLOT: trend_plot(open_findings),
+        INCIDENTS_PLOT: trend_plot({"low": open_incidents}),
+        EXPOSURE_PLOT: trend_plot({"level4": exposure}),
     }
     return {
         "trends": plots,
-        "labels": _labels(edges, unit, plots[FINDINGS]["pitch"]),
+        "labels": _labels(edges, unit, plots[FINDINGS_PLOT]["pitch"]),
         "trend_rows": list(
             zip(edges, zip(*open_findings.values(), strict=True), open_incidents, exposure, strict=False)
         ),

@@ -70,7 +70,7 @@ the rows that are read: of a table's rows of closed plans, and of a list of quot
 NO_TEXTS: Final = "arrow_cast(NULL, 'List(Utf8)')"
 OF_PARTITIONS: Final = (PARTITION_CHANGES.name, EXPOSURE_CHANGES.name)
 CLUSTERS_AT_ONCE: Final = 40
-CLUSTERS_ASKED_MAX: Final = 100
+REPORT_CLUSTERS_ASKED_MAX: Final = 100
 """Of each the archive is read and replayed, half a second at least."""
 _SAME: Final = "held.cluster_id = {0}.cluster_id AND held.topic_id = {0}.topic_id AND held.partition = {0}.partition"
 NEWEST_PARTITIONS: Final = """
@@ -172,7 +172,7 @@ class LakeSource:
     def _permissions(self, given: ClusterInput, cluster_count: int) -> Permissions:
         """What `may-i` answers about the node dirs as they were when the lake read them."""
         path = path_read(given.history)
-        if cluster_count > CLUSTERS_ASKED_MAX:
+        if cluster_count > REPORT_CLUSTERS_ASKED_MAX:
             return Permissions(skipped=f"the lake has {cluster_count} clusters. {ask_one(path)}")
         try:
             copies = copies_alone(self._lake.uri, given.cluster_id, self._closed)

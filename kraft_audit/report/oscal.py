@@ -22,10 +22,10 @@ from kraft_audit.rules.rule_model import CONTROLS, ControlName, Rule
 from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import moment_of, plural
 
-FOLDER: Final = "oscal"
+OSCAL_FOLDER: Final = "oscal"
 CATALOG, PLAN, RESULTS = "catalog.json", "assessment-plan.json", "assessment-results.json"
 OSCAL_VERSION: Final = "1.2.1"
-NAMESPACE: Final = uuid.UUID("5f3d3a52-5f1b-5c52-9d4e-0f6b6a2c7d10")
+OSCAL_NAMESPACE: Final = uuid.UUID("5f3d3a52-5f1b-5c52-9d4e-0f6b6a2c7d10")
 """Of all ids: it must never change."""
 PROPERTY_NAMESPACE: Final = "https://kraft-audit.invalid/oscal"
 TOOL: Final = "kraft-audit"
@@ -256,7 +256,7 @@ def _title(name: str) -> str:
 
 
 def _id(*parts: str) -> str:
-    return str(uuid.uuid5(NAMESPACE, json.dumps(parts)))
+    return str(uuid.uuid5(OSCAL_NAMESPACE, json.dumps(parts)))
 
 
 def _line(text: str) -> str:

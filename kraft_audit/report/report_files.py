@@ -38,7 +38,7 @@ from kraft_audit.text.readable import moment_of, time_text
 from kraft_audit.text.text_files import whole_file
 from kraft_codec.errors import ChoiceError, InputError
 
-CSV_COLUMNS: Final = (
+FINDINGS_CSV_COLUMNS: Final = (
     *("cluster_id", "finding_id", "rule", "name", "severity", "scope", "state", "subject", "summary", "reason"),
     *("from_offset", "to_offset", "from_ms", "to_ms", "from_time_utc", "to_time_utc", "epoch", "evidence", "why"),
     *("what_to_do", "waived_by", "waived_until", "waived_why", "seen_ms", "plan"),
@@ -55,7 +55,7 @@ def csv_file(path: Path, _: AsOf) -> Iterator[AddCluster]:
     """findings.csv, cluster by cluster: raised and undecided findings of any state."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\r\n")
-        writer.writerow(CSV_COLUMNS)
+        writer.writerow(FINDINGS_CSV_COLUMNS)
 
         def add(given: ClusterInput) -> None:
             flat = (_flat(finding) for finding in given.findings if finding["status"] != "clear")
@@ -76,7 +76,7 @@ def _flat(finding: TableRow) -> TableRow:
         "waived_until": waiver.get("until"),
         "waived_why": waiver.get("why"),
     }
-    return {name: flat[name] for name in CSV_COLUMNS}
+    return {name: flat[name] for name in FINDINGS_CSV_COLUMNS}
 
 
 def _fact(fact: TableRow) -> str:
@@ -157,7 +157,8 @@ def created_folders(folder: Path) -> Iterator[None]:
 
 EXTERNAL: Final = "external"
 """What Security Lake's guide recommends as accountId of a source outside of AWS."""
-PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+PARTITION_VALUE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""What may be the value of a partition's folder, as region=VALUE."""
 NO_DAY: Final = "19700101"
 
 
@@ -178,7 +179,7 @@ def write_security_lake(
     The folder appears whole or not at all.
     """
     for option, value in (("--region", region), ("--account", account)):
-        if not PARTITION.fullmatch(value):
+        if not PARTITION_VALUE.fullmatch(value):
             raise ChoiceError(option, f"{value!r}: expected letters, digits, dots, dashes or underscores, at most 64")
     if out.is_dir() and any(out.iterdir()):
         raise ChoiceError(str(out), "expected a new or empty folder")

@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from kraft_audit.findings.answer import AnswerLine, opening_lines
-from kraft_audit.findings.finding_formats import STOPPED_IN_ORDER, finding_rows
+from kraft_audit.findings.finding_formats import STOP_IN_ORDER_MARK, finding_rows
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import IncidentKind, incident_row
@@ -119,7 +119,7 @@ def with_stops(findings: Sequence[TableRow], incidents: Sequence[TableRow]) -> l
     """The findings, those marked that last because the cluster was stopped in order: `check` does not count them."""
     stops = (row for row in incidents if row["kind"] == IncidentKind.CLUSTER_STOP and row["is_open"])
     explained = {finding_id for row in stops for finding_id in row.get("finding_ids", ())}
-    return [{**row, STOPPED_IN_ORDER: True} if row["finding_id"] in explained else row for row in findings]
+    return [{**row, STOP_IN_ORDER_MARK: True} if row["finding_id"] in explained else row for row in findings]
 
 
 def rules_version() -> str:

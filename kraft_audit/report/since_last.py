@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-FILE: Final = "incidents.json"
-FORMAT: Final = "kraft-audit incidents 1"
+INCIDENTS_FILE: Final = "incidents.json"
+INCIDENTS_FORMAT: Final = "kraft-audit incidents 1"
 SHOWN_MAX: Final = 12
 EARLIER_BYTES_MAX: Final = 64 << 20
 
@@ -36,7 +36,7 @@ def since_last(folder: Path, now: Sequence[Known], clusters: Collection[str]) ->
 
     `clusters` are those whose logs this report read: what was not captured resolves nothing.
     """
-    earlier = _earlier(folder / FILE)
+    earlier = _earlier(folder / INCIDENTS_FILE)
     if earlier is None:
         return None
     made_at_ms, before = earlier
@@ -51,7 +51,7 @@ def since_last(folder: Path, now: Sequence[Known], clusters: Collection[str]) ->
 
 def write_incidents(file: Path, made_at_ms: int, now: Sequence[Known]) -> None:
     """Leaves what the next report compares with."""
-    document = {"format": FORMAT, "made_at_ms": made_at_ms, "incidents": list(now)}
+    document = {"format": INCIDENTS_FORMAT, "made_at_ms": made_at_ms, "incidents": list(now)}
     file.write_text(json.dumps(document, ensure_ascii=True, indent=0) + "\n", encoding="utf-8")
 
 
@@ -64,7 +64,7 @@ def _earlier(file: Path) -> tuple[int, list[Known]] | None:
         if file.is_symlink() or file.stat().st_size > EARLIER_BYTES_MAX:
             return None
         document = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(document, dict) and document.get("format") == FORMAT:
+        if isinstance(document, dict) and document.get("format") == INCIDENTS_FORMAT:
             made_at_ms, rows = document.get("made_at_ms"), document.get("incidents")
             if isinstance(made_at_ms, int) and isinstance(rows, list) and all(map(_is_known, rows)):
                 return made_at_ms, rows

@@ -28,8 +28,8 @@ from kraft_audit.picture import drawing
 from kraft_audit.report.auditor_page import CSV_FILE as CONTROLS_FILE
 from kraft_audit.report.auditor_page import Audit, control_page, write_controls
 from kraft_audit.report.cluster_page import (
-    INCIDENTS_SHOWN,
     SUBJECTS_SHOWN,
+    SUMMARY_INCIDENTS_SHOWN,
     ClusterView,
     cluster_view,
     epoch_plot,
@@ -37,13 +37,11 @@ from kraft_audit.report.cluster_page import (
     voter_plot,
 )
 from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view, known_incidents
-from kraft_audit.report.oscal import FOLDER as OSCAL_FOLDER
-from kraft_audit.report.oscal import oscal_documents, write_document
+from kraft_audit.report.oscal import OSCAL_FOLDER, oscal_documents, write_document
 from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
 from kraft_audit.report.report_source import AsOf, ReportSource
-from kraft_audit.report.since_last import FILE as INCIDENTS_FILE
-from kraft_audit.report.since_last import SHOWN_MAX, since_last, write_incidents
+from kraft_audit.report.since_last import INCIDENTS_FILE, SHOWN_MAX, since_last, write_incidents
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
 from kraft_audit.text.output import neutral
@@ -209,7 +207,7 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
                 epochs=epoch_plot(view.leader_epochs),
                 pictures=_pictures(view),
                 subjects_shown=SUBJECTS_SHOWN,
-                incidents_shown=INCIDENTS_SHOWN,
+                incidents_shown=SUMMARY_INCIDENTS_SHOWN,
             )
     known = known_incidents(fleet.lines)
     since = since_last(folder, known, {line.cluster_id for line in fleet.lines if line.is_read})

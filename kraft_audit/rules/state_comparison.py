@@ -37,7 +37,7 @@ COMPARED_COLUMNS: Final = {
     name: [column.name for column in CONTRACTS[name].columns if column.name not in NOT_STATE | NOT_IN_SNAPSHOTS]
     for name in SUBJECTS
 }
-DIFFERENCES_MAX: Final = 50
+STATE_DIFFERENCES_MAX: Final = 50
 SnapshotRecords = Callable[[str, int], Iterator[RecordColumns]]
 """The records of a snapshot by its source, and by the number of one of its versions."""
 
@@ -124,7 +124,7 @@ class StateComparison:
     ) -> None:
         loaded = self._new()
         _load(loaded, windows(snapshot.source, number), snapshot)
-        differences = tuple(islice(_differences(known, loaded), DIFFERENCES_MAX))
+        differences = tuple(islice(_differences(known, loaded), STATE_DIFFERENCES_MAX))
         held = snapshot.versions[number] if snapshot.versions else ()
         holders = {self.plans[own].identity: self.plans[own] for own in held if own < len(self.plans)}
         self.checks.append(

@@ -27,7 +27,7 @@ _MISSING: Final = "PATH_NOT_FOUND"
 
 
 @dataclass(slots=True)
-class LogState:
+class DeltaLogState:
     """What a log says up to a version, -1 for nothing: versions by application, the table's id and columns.
 
     `root` is the table's folder as Spark addresses it.
@@ -45,9 +45,9 @@ class DeltaLogs:
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
         self._spark = spark
-        self._known: dict[str, LogState] = {}
+        self._known: dict[str, DeltaLogState] = {}
 
-    def state(self, table_uri: str) -> LogState | None:
+    def state(self, table_uri: str) -> DeltaLogState | None:
         """What the table's log says now; None where there is no table. Raises InputError for a log with a gap."""
         files = self._listed(table_uri)
         commits, checkpoint, at = commits_and_checkpoint(files)
@@ -56,7 +56,7 @@ class DeltaLogs:
             return None
         known = self._known.get(table_uri)
         if known is None or known.version > newest or (known.version < newest and known.version + 1 not in commits):
-            known = LogState(root=next(iter(files.values())).rpartition(f"/{LOG_FOLDER}/")[0])
+            known = DeltaLogState(root=next(iter(files.values())).rpartition(f"/{LOG_FOLDER}/")[0])
             if checkpoint:
                 self._read([files[name] for name in checkpoint], known)
                 known.version = at
@@ -81,7 +81,7 @@ class DeltaLogs:
             raise
         return {file.rpartition("/")[2]: file for file in found}
 
-    def _read(self, files: Sequence[str], into: LogState) -> None:
+    def _read(self, files: Sequence[str], into: DeltaLogState) -> None:
         reader = self._spark().read.schema(ACTIONS)
         frame = reader.parquet(*files) if files[0].endswith(".parquet") else reader.json(list(files), mode="FAILFAST")
         rows = frame.where("txn IS NOT NULL OR metaData IS NOT NULL").select("_metadata.file_name", "txn", "metaData")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 JAVA_VERSIONS: Final = (17, 21)
 CONNECT_PORT: Final = 15002
-SECONDS_TO_ANSWER: Final = 10
+CONNECT_TIMEOUT_S: Final = 10
 REMOTE: Final = "SPARK_REMOTE"
 """The variable that names a Spark Connect server, as sc://HOST:15002."""
 JAVA_REMEDY: Final = (
@@ -129,7 +129,7 @@ def require_server() -> None:
         return
     address = (place.hostname, place.port or CONNECT_PORT)
     try:
-        socket.create_connection(address, timeout=SECONDS_TO_ANSWER).close()
+        socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
     except OSError as problem:
         why = problem.strerror or str(problem)
         raise InputError(

@@ -24,10 +24,9 @@ from kraft_audit.lake.delta import (
     TABLE_PROPERTIES,
 )
 from kraft_audit.lake.lake_paths import first_not_below, foreign_file, is_uri
-from kraft_audit.lake.lease import FOLDER as LEASE_FOLDER
-from kraft_audit.lake.lease import ID_FILE, Lease
+from kraft_audit.lake.lease import ID_FILE, LEASE_FOLDER, Lease
 from kraft_audit.lake.settings import Committer, MaintainSettings
-from kraft_audit.spark.delta_log import DeltaLogs, LogState
+from kraft_audit.spark.delta_log import DeltaLogs, DeltaLogState
 from kraft_audit.spark.session import is_conflict, spark_errors
 from kraft_audit.spark.source import spark_schema
 from kraft_audit.tables import LAKE_TABLES
@@ -202,7 +201,7 @@ class SparkLake:
         known.where(known.cluster_id.isin(wanted)).write.mode("overwrite").parquet(known_uri)
         return {**options, "known": known_uri}
 
-    def _state(self, table: str) -> LogState:
+    def _state(self, table: str) -> DeltaLogState:
         """What the table's log says now. Raises InputError where there is no table."""
         state = self._logs.state(self.table_uri(table))
         if state is None:

@@ -16,10 +16,10 @@ import pytest
 
 from kraft_audit.recovery.restore.restorable_state import Acl
 from kraft_audit.recovery.restore.restore_commands import (
+    ACL_CLUSTER,
     ACL_OPERATIONS,
     ACL_RESOURCE_OPTIONS,
     ALLOW,
-    CLUSTER,
     DENY,
     LITERAL,
     PREFIXED,
@@ -56,9 +56,9 @@ def all_forms() -> Iterator[Acl]:
     """Resource kinds, patterns, permissions and operations in all combinations; in turn hosts, principals, names."""
     number = 0
     for kind in ACL_RESOURCE_OPTIONS:
-        patterns = (LITERAL,) if kind == CLUSTER else (LITERAL, PREFIXED)
+        patterns = (LITERAL,) if kind == ACL_CLUSTER else (LITERAL, PREFIXED)
         for pattern, permission, operation in product(patterns, (ALLOW, DENY), sorted(SUPPORTED_OPERATIONS[kind])):
-            names = (CLUSTER_NAME,) if kind == CLUSTER else NAMES[kind]
+            names = (CLUSTER_NAME,) if kind == ACL_CLUSTER else NAMES[kind]
             name = names[number % len(names)]
             named = "w" if pattern == PREFIXED and name == "*" else name
             who, host = PRINCIPALS[number % len(PRINCIPALS)], HOSTS[number // 3 % len(HOSTS)]

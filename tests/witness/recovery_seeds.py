@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kraft_audit
-from kraft_audit.recovery.may_i.electorate import NEVER
+from kraft_audit.recovery.may_i.electorate import NO_EPOCH
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from tests.witness.audited import FAST_FOLDER
 from tests.witness.lost_majority import LostMajority
@@ -98,7 +98,7 @@ def _asked(seed: int, folder: Path) -> tuple[Counter[str], list[str]]:
         counts["at rest"] += 1
         is_equal = safety is not None and safety.low == safety.high
         counts["at rest, bounds equal"] += is_equal
-        if is_equal and safety is not None and all(disk.forgotten_to == NEVER for disk in safety.disks):
+        if is_equal and safety is not None and all(disk.forgotten_to == NO_EPOCH for disk in safety.disks):
             starts = [answer.verdict for question, answer in answers if question.action is Action.START]
             counts["asked at rest"] += len(starts)
             counts["undecided at rest"] += starts.count(Verdict.UNDECIDED)

@@ -16,7 +16,7 @@ import pytest
 import kraft_audit
 from kraft_audit.commands.cli import run_command
 from kraft_audit.commands.diff import differences
-from kraft_audit.commands.state import Part
+from kraft_audit.commands.state import StatePart
 from kraft_audit.replay.cluster_state import ClusterState
 from tests.builders.one_kafka import one_kafka
 from tests.builders.printed_scripts import calls_of
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.ci]
 SECRETS = ("salt", "stored_key", "server_key")
 MADE_BY_THE_CLUSTER = ("directories", "leader_epoch", "partition_epoch")
 """Of a partition: which log directory took it, and how often it changed."""
-COMPARED = (Part.TOPICS, Part.PARTITIONS, Part.CONFIGS, Part.SECURITY)
+COMPARED = (StatePart.TOPICS, StatePart.PARTITIONS, StatePart.CONFIGS, StatePart.SECURITY)
 
 
 def state(path: Path) -> ClusterState:

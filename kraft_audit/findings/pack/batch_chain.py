@@ -1,11 +1,11 @@
 """The hash chain of committed batches, of the cluster and of each disk: a changed batch names the disk that holds it.
 
-The log is cut into blocks of BLOCK_OFFSETS offsets. A block's value is the SHA-256 of its batches one after the other,
-and a chain's value after a block is the SHA-256 of its value before (32 zero bytes first) and the block's. Both are
-computed twice. The *identity* takes of each batch base offset, last offset, leader epoch and CRC as Kafka stores them
-(8, 8, 4 and 4 bytes, big-endian): a lake has those for ever, so that a pack and a lake can be compared. The *bytes*
-take the SHA-256 of the whole batch as it lies on the disk: no forged CRC hides there. Two logs that begin at different
-offsets have different chains, and the same blocks.
+The log is cut into blocks of CHAIN_BLOCK_OFFSETS offsets. A block's value is the SHA-256 of its batches one after the
+other, and a chain's value after a block is the SHA-256 of its value before (32 zero bytes first) and the block's. Both
+are computed twice. The *identity* takes of each batch base offset, last offset, leader epoch and CRC as Kafka stores
+them (8, 8, 4 and 4 bytes, big-endian): a lake has those for ever, so that a pack and a lake can be compared. The
+*bytes* take the SHA-256 of the whole batch as it lies on the disk: no forged CRC hides there. Two logs that begin at
+different offsets have different chains, and the same blocks.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.storage.random_access import RandomAccess, Storage, join
 
-BLOCK_OFFSETS: Final = 1_000
-DIFFERENCES_MAX: Final = 10_000
+CHAIN_BLOCK_OFFSETS: Final = 1_000
+DISK_DIFFERENCES_MAX: Final = 10_000
 READ_AT_ONCE: Final = 8 << 20
-BATCH_BYTES_MAX: Final = 1 << 30
+CHAINED_BATCH_BYTES_MAX: Final = 1 << 30
 DIGEST_BYTES: Final = 32
 START: Final = bytes(DIGEST_BYTES)
 # baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta
@@ -46,7 +46,7 @@ _LENGTH_MIN: Final = 49
 _IDENTITY: Final = np.dtype([("base_offset", ">i8"), ("last_offset", ">i8"), ("leader_epoch", ">i4"), ("crc", ">u4")])
 
 Offsets = npt.NDArray[np.int64]
-Row = dict[str, Any]
+ChainRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ class DiskBatches:
     unread: str | None = None
 
     @property
-    def named(self) -> Row:
+    def named(self) -> ChainRow:
         replica = self.replica
         return {
             "node_id": replica.node_id,
@@ -105,7 +105,7 @@ def committed_batches(history: ClusterHistory) -> CommittedBatches:
 
 def chain_of_cluster(
     history: ClusterHistory, plan: ClusterPlan, open_storage: OpenStorage, cut_at: Collection[int] = ()
-) -> tuple[list[Row], list[Row]]:
+) -> tuple[list[ChainRow], list[ChainRow]]:
     """(rows of the chains, rows of the differences): of the cluster first, then of the newest capture of each disk.
 
     `cut_at`: offsets at which blocks end, too: the ends of blocks of an earlier pack, which can then be compared whole.
@@ -123,12 +123,12 @@ def chain_of_cluster(
 
 def chain_rows(
     batches: CommittedBatches, disk: DiskBatches | None = None, cut_at: Collection[int] = ()
-) -> Iterator[Row]:
+) -> Iterator[ChainRow]:
     """The chains as rows, one for each block; a chain begins again after a gap. Without a disk the identities alone."""
     places = np.arange(len(batches)) if disk is None else np.flatnonzero(disk.held)
     base, last = batches.base_offset[places], batches.last_offset[places]
     is_gap = base[1:] != last[:-1] + 1
-    is_cut = is_gap | (np.diff(base // BLOCK_OFFSETS) != 0) | np.isin(base[1:], list(cut_at))
+    is_cut = is_gap | (np.diff(base // CHAIN_BLOCK_OFFSETS) != 0) | np.isin(base[1:], list(cut_at))
     cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(places)]
     gaps = {0, *(np.flatnonzero(is_gap) + 1).tolist()}
     identities = batches.identities(places)
@@ -158,7 +158,7 @@ def chain_rows(
         yield row
 
 
-def differences(batches: CommittedBatches, disks: Sequence[DiskBatches]) -> Iterator[Row]:
+def differences(batches: CommittedBatches, disks: Sequence[DiskBatches]) -> Iterator[ChainRow]:
     """Committed batches that disks hold with different bytes, or lack between others: a row for each deviating disk.
 
     `version` numbers the distinct bytes, that of most disks 0; null where the disk lacks the batch. Where no version is
@@ -174,7 +174,7 @@ def differences(batches: CommittedBatches, disks: Sequence[DiskBatches]) -> Iter
         is_known |= disk.held
         differs |= disk.held & (disk.digests != first).any(axis=1)
         differs |= _spanned(batches, disk) & ~disk.held
-    for place in np.flatnonzero(differs)[:DIFFERENCES_MAX].tolist():
+    for place in np.flatnonzero(differs)[:DISK_DIFFERENCES_MAX].tolist():
         yield from _differences_at(batches, disks, place)
 
 
@@ -185,7 +185,7 @@ def _spanned(batches: CommittedBatches, disk: DiskBatches) -> npt.NDArray[np.boo
     return spanned
 
 
-def _differences_at(batches: CommittedBatches, disks: Sequence[DiskBatches], place: int) -> Iterator[Row]:
+def _differences_at(batches: CommittedBatches, disks: Sequence[DiskBatches], place: int) -> Iterator[ChainRow]:
     versions: dict[int, bytes] = {}
     for number, disk in enumerate(disks):
         if disk.held[place]:
@@ -277,7 +277,7 @@ def _framed(file: RandomAccess) -> Iterator[tuple[int, int, int, int, memoryview
             window, begin = _window(file, position, READ_AT_ONCE), position
         base, length, epoch, _, crc, _, delta = _HEADER.unpack_from(window, position - begin)
         size = _FRAME_BYTES + length
-        if length < _LENGTH_MIN or size > min(BATCH_BYTES_MAX, file.size_bytes - position):
+        if length < _LENGTH_MIN or size > min(CHAINED_BATCH_BYTES_MAX, file.size_bytes - position):
             return
         if position + size > begin + len(window):
             window, begin = _window(file, position, max(size, READ_AT_ONCE)), position

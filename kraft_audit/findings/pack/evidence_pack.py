@@ -45,7 +45,7 @@ MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "manifest.dsse.json"
 """The signed statement about the manifest: the one file that the manifest cannot list."""
 CHAIN: Final = "chain.jsonl"
-FORMAT: Final = "kraft-audit evidence 1"
+PACK_FORMAT: Final = "kraft-audit evidence 1"
 RECORDS_MAX: Final = 50_000
 HEADER_BYTES: Final = 61
 HASHED_AT_ONCE: Final = 1 << 20
@@ -223,7 +223,7 @@ def write_pack(
     """
     members = dict(_members(clusters))
     manifest = {
-        "format": FORMAT,
+        "format": PACK_FORMAT,
         "tool": "kraft-audit",
         "tool_version": tool_version,
         "python": platform.python_version(),

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kraft_audit.findings.pack.evidence_pack import CHAIN, FORMAT, MANIFEST, SIGNATURE
+from kraft_audit.findings.pack.evidence_pack import CHAIN, MANIFEST, PACK_FORMAT, SIGNATURE
 from kraft_audit.findings.pack.signed_statement import NoStatementError, SignedStatement, read_statement
 from kraft_audit.rules.columns.captures import replica_name
 from kraft_audit.text.readable import offset_span
@@ -111,8 +111,8 @@ def _verdict(pack: zipfile.ZipFile, expected: str | None, key: Ed25519PublicKey 
         return PackVerdict(None, len(infos), (*problems, "larger than any pack"))
     digest, content = _read(pack, pack.getinfo(MANIFEST))
     manifest = json.loads(content)
-    if manifest["format"] != FORMAT:
-        problems.append(f"{MANIFEST}: format {manifest['format']!r}, expected {FORMAT!r}")
+    if manifest["format"] != PACK_FORMAT:
+        problems.append(f"{MANIFEST}: format {manifest['format']!r}, expected {PACK_FORMAT!r}")
     if expected is not None and digest != expected.lower():
         problems.append(f"{MANIFEST}: its SHA-256 is {digest}, expected {expected.lower()}")
     statement, signature_problems = _signature(pack, names, digest, key)
@@ -180,8 +180,8 @@ def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo, *, keeps: bool = False) 
     return digest.hexdigest(), bytes(content)
 
 
-Row = Mapping[str, Any]
-Span = tuple[int, int]
+PackRow = Mapping[str, Any]
+OffsetSpan = tuple[int, int]
 Chains = Sequence[tuple[str, list[dict[str, Any]]]]
 
 
@@ -214,10 +214,10 @@ def compare_packs(earlier: Chains, later: Chains) -> list[PackComparison]:
     return compared
 
 
-def _compared(cluster_id: str, before: Sequence[Row], after: Sequence[Row]) -> PackComparison:
+def _compared(cluster_id: str, before: Sequence[PackRow], after: Sequence[PackRow]) -> PackComparison:
     """Block by block of the earlier pack. A disk that is new in the later one may hold what any disk held before."""
     later, committed = _by_span(after), _committed(before)
-    held: dict[Span, set[str]] = defaultdict(set)
+    held: dict[OffsetSpan, set[str]] = defaultdict(set)
     own: dict[tuple[Any, ...], str] = {}
     for span, rows in _by_span(before).items():
         for row in rows:
@@ -242,18 +242,18 @@ def _compared(cluster_id: str, before: Sequence[Row], after: Sequence[Row]) -> P
     )
 
 
-def _by_span(rows: Iterable[Row]) -> dict[Span, list[Row]]:
-    found: dict[Span, list[Row]] = defaultdict(list)
+def _by_span(rows: Iterable[PackRow]) -> dict[OffsetSpan, list[PackRow]]:
+    found: dict[OffsetSpan, list[PackRow]] = defaultdict(list)
     for row in rows:
         if "from_offset" in row:
             found[row["from_offset"], row["to_offset"]].append(row)
     return found
 
 
-def _committed(rows: Iterable[Row]) -> dict[Span, str]:
+def _committed(rows: Iterable[PackRow]) -> dict[OffsetSpan, str]:
     """The identities that were committed, by span. A disk's blocks have others where its log begins later."""
-    whole: dict[Span, str] = {}
-    of_disks: dict[Span, str] = {}
+    whole: dict[OffsetSpan, str] = {}
+    of_disks: dict[OffsetSpan, str] = {}
     for row in rows:
         if "from_offset" in row:
             span = (row["from_offset"], row["to_offset"])
@@ -261,9 +261,9 @@ def _committed(rows: Iterable[Row]) -> dict[Span, str]:
     return {**of_disks, **whole}
 
 
-def _disk(row: Row) -> tuple[Any, ...]:
+def _disk(row: PackRow) -> tuple[Any, ...]:
     return (row["node_id"], row["directory_id"])
 
 
-def _holder(row: Row) -> str:
+def _holder(row: PackRow) -> str:
     return "the cluster" if row["path"] is None else replica_name(row)

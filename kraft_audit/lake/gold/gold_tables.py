@@ -9,7 +9,7 @@ from kraft_audit.lake.delta import Lake
 from kraft_audit.lake.gold.clusters_table import update_clusters
 from kraft_audit.lake.gold.findings_table import FindingsTable
 from kraft_audit.lake.gold.gold_merge import GoldEngine, GoldLake
-from kraft_audit.lake.gold.open_incidents import ClusterState, cluster_states
+from kraft_audit.lake.gold.open_incidents import ClusterSummary, cluster_summaries
 from kraft_audit.lake.gold.risk import RiskTables
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import Ledger, without_exposures_text
@@ -44,11 +44,11 @@ class GoldTables:
         """The counts of `findings`."""
         return self._findings.counts()
 
-    def states(self) -> list[ClusterState]:
+    def states(self) -> list[ClusterSummary]:
         """What is open in each cluster, the most urgent first."""
         closed = Ledger(self._lake).status().done
         is_merged = all(self._lake.exists(table.name) for table in (FINDINGS, INCIDENTS))
-        return cluster_states(self._lake, closed) if is_merged else []
+        return cluster_summaries(self._lake, closed) if is_merged else []
 
     def older_ids(self) -> int:
         """How many open findings have an id that no run gives any more."""

@@ -35,7 +35,7 @@ SHOWN_INCIDENTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterState:
+class ClusterSummary:
     """One cluster as the newest closed plan left it: `incidents` are sentences, `findings` open ones by severity.
 
     `unexplained` are the open findings of severity critical or high that no incident explains, by rule.
@@ -56,8 +56,8 @@ class ClusterState:
         return (not is_broken, *counts, self.name, self.cluster_id)
 
 
-def cluster_states(lake: Lake, closed: ClosedPlans) -> list[ClusterState]:
-    """The state of each cluster that a closed plan read, the most urgent first."""
+def cluster_summaries(lake: Lake, closed: ClosedPlans) -> list[ClusterSummary]:
+    """What is open in each cluster that a closed plan read, the most urgent first."""
     names = lake.query(
         "SELECT cluster_id, max(cluster_name) AS name FROM plans WHERE event = 'staged' AND outcome = 'read' "  # noqa: S608
         f"AND {closed.where()} AND cluster_id IS NOT NULL GROUP BY cluster_id",
@@ -78,11 +78,11 @@ def cluster_states(lake: Lake, closed: ClosedPlans) -> list[ClusterState]:
             INCIDENTS.name,
         ).to_pylist()
     )
-    states = [
-        _state(row["cluster_id"], row["name"], findings[row["cluster_id"]], incidents[row["cluster_id"]])
+    summaries = [
+        _summary(row["cluster_id"], row["name"], findings[row["cluster_id"]], incidents[row["cluster_id"]])
         for row in names
     ]
-    return sorted(states, key=lambda state: state.urgency)
+    return sorted(summaries, key=lambda summary: summary.urgency)
 
 
 def _by_cluster(rows: Sequence[Mapping[str, Any]]) -> defaultdict[str, list[Mapping[str, Any]]]:
@@ -92,9 +92,9 @@ def _by_cluster(rows: Sequence[Mapping[str, Any]]) -> defaultdict[str, list[Mapp
     return found
 
 
-def _state(
+def _summary(
     cluster_id: str, name: str, findings: Sequence[Mapping[str, Any]], incidents: Sequence[Mapping[str, Any]]
-) -> ClusterState:
+) -> ClusterSummary:
     counts = dict.fromkeys(SEVERITIES, 0)
     unexplained: dict[str, int] = defaultdict(int)
     raised = [row for row in findings if row["status"] == "raised"]
@@ -104,7 +104,7 @@ def _state(
             unexplained[row["rule"]] += row["n"]
     ordered = sorted(incidents, key=lambda row: SEVERITIES.index(row["severity"]))
     headlines = tuple(dict.fromkeys(row["headline"] for row in ordered))
-    return ClusterState(
+    return ClusterSummary(
         cluster_id,
         name if cluster_id == cluster_id_of(cluster_id) else f"{name}, another log",
         _quorum(findings, incidents),
@@ -125,29 +125,29 @@ def _quorum(findings: Sequence[Mapping[str, Any]], incidents: Sequence[Mapping[s
     return UNDECIDED if undecided & {"KQ023", "KQ024", "KQ025"} else NO_ALARM
 
 
-def states_text(states: Sequence[ClusterState]) -> list[str]:
+def summaries_text(summaries: Sequence[ClusterSummary]) -> list[str]:
     """A line for each cluster: its quorum, and what is open; clusters of which nothing is open are counted."""
-    shown = [state for state in states if state.quorum != NO_ALARM or state.incidents or state.unexplained]
+    shown = [summary for summary in summaries if summary.quorum != NO_ALARM or summary.incidents or summary.unexplained]
     lines: list[str] = []
-    width = max((len(state.name) for state in shown[:SHOWN_CLUSTERS]), default=0)
-    for state in shown[:SHOWN_CLUSTERS]:
-        what = _open_lines(state)
-        lines.append(f"  {state.name:<{width}}  {state.quorum:<16}  {what[0]}")
+    width = max((len(summary.name) for summary in shown[:SHOWN_CLUSTERS]), default=0)
+    for summary in shown[:SHOWN_CLUSTERS]:
+        what = _open_lines(summary)
+        lines.append(f"  {summary.name:<{width}}  {summary.quorum:<16}  {what[0]}")
         lines += [f"  {'':<{width}}  {'':<16}  {more}" for more in what[1:]]
     if len(shown) > SHOWN_CLUSTERS:
         more_clusters = plural(len(shown) - SHOWN_CLUSTERS, "more cluster")
         lines.append(f"  {more_clusters} with something open: kraft-audit report LAKE")
-    if quiet := len(states) - len(shown):
+    if quiet := len(summaries) - len(shown):
         lines.append(f"  {plural(quiet, 'cluster')} without an open incident or alarm")
     return lines
 
 
-def _open_lines(state: ClusterState) -> list[str]:
+def _open_lines(summary: ClusterSummary) -> list[str]:
     """The open incidents, the findings of severity critical and high that none explains, or that there is none."""
-    lines = list(state.incidents[:SHOWN_INCIDENTS])
-    if (more := len(state.incidents) - SHOWN_INCIDENTS) > 0:
+    lines = list(summary.incidents[:SHOWN_INCIDENTS])
+    if (more := len(summary.incidents) - SHOWN_INCIDENTS) > 0:
         lines.append(f"and {plural(more, 'more open incident')}")
-    if state.unexplained:
-        rules = ", ".join(f"{rule}{f' ({count})' if count > 1 else ''}" for rule, count in state.unexplained.items())
+    if summary.unexplained:
+        rules = ", ".join(f"{rule}{f' ({count})' if count > 1 else ''}" for rule, count in summary.unexplained.items())
         lines.append(f"{'also ' if lines else ''}critical or high: {rules}")
     return lines or ["no open incident"]

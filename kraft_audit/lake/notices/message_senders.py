@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import IO, Any, Final
 
-from kraft_audit.lake.notices.notifications import RESOLVED, Event, hashed
+from kraft_audit.lake.notices.notifications import EVENT_RESOLVED, Event, hashed
 from kraft_audit.lake.notices.notify_settings import Target
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import plural
@@ -54,7 +54,7 @@ class Message:
             (event,) = self.events
             return f"{self._name(event)}: {event.event}: {event.headline}"
         counts = [(word, sum(event.event == word for event in self.events)) for word in ("opened", "worse", "reopened")]
-        counts.append((RESOLVED, sum(event.event == RESOLVED for event in self.events)))
+        counts.append((EVENT_RESOLVED, sum(event.event == EVENT_RESOLVED for event in self.events)))
         clusters = plural(len({event.cluster_id for event in self.events}), "cluster")
         return f"{clusters}: {', '.join(f'{count} {word}' for word, count in counts if count)}"
 
@@ -107,7 +107,7 @@ def send(target: Target, message: Message) -> None:
 def pagerduty_event(routing_key: str, message: Message) -> dict[str, Any]:
     """The body of Events API v2: alerts of one incident have one dedup_key, so that a repeated message adds none."""
     event = message.events[0]
-    is_resolved = not message.is_digest and event.event == RESOLVED
+    is_resolved = not message.is_digest and event.event == EVENT_RESOLVED
     body: dict[str, Any] = {
         "routing_key": routing_key,
         "event_action": "resolve" if is_resolved else "trigger",
@@ -132,7 +132,7 @@ def messages_to(
 
     PagerDuty keeps an alert open until its own resolve event comes: those are never joined.
     """
-    joined = [event for event in events if target.kind != "pagerduty" or event.event != RESOLVED]
+    joined = [event for event in events if target.kind != "pagerduty" or event.event != EVENT_RESOLVED]
     if len(joined) <= digest_above:
         return [Message((event,), clusters, lake) for event in events]
     single = [event for event in events if event not in joined]
@@ -175,7 +175,7 @@ def _by_apprise(address: str, message: Message) -> None:
     if find_spec("apprise") is None:
         raise MissingPackageError("a target of kind apprise needs apprise", "notify")
     apprise: Any = import_module("apprise")
-    kind = "success" if all(event.event == RESOLVED for event in message.events) else "warning"
+    kind = "success" if all(event.event == EVENT_RESOLVED for event in message.events) else "warning"
     sender = apprise.Apprise()
     if not sender.add(address):
         raise SendError("Apprise does not know such an address")

@@ -17,13 +17,13 @@ from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import HOUR_MS
 
 REOPENED_WITHIN_MS: Final = 6 * HOUR_MS
-OPENED: Final = "opened"
-WORSE: Final = "worse"
-REOPENED: Final = "reopened"
-RESOLVED: Final = "resolved"
-CLEAN: Final = "clean"
-UNCLEAN: Final = "unclean"
-NOTED: Final = (CLEAN, UNCLEAN)
+EVENT_OPENED: Final = "opened"
+EVENT_WORSE: Final = "worse"
+EVENT_REOPENED: Final = "reopened"
+EVENT_RESOLVED: Final = "resolved"
+EVENT_CLEAN: Final = "clean"
+EVENT_UNCLEAN: Final = "unclean"
+EVENTS_NOTED: Final = (EVENT_CLEAN, EVENT_UNCLEAN)
 """Events that are remembered and never sent."""
 
 
@@ -90,10 +90,10 @@ def subjects_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Subject]:
     found = {}
     for key, numbered in events.items():
         ordered = [numbered[n] for n in sorted(numbered)]
-        said = [(event, at_ms) for event, at_ms in ordered if event.event not in NOTED]
+        said = [(event, at_ms) for event, at_ms in ordered if event.event not in EVENTS_NOTED]
         newest = ordered[-1][0]
         if said:
-            found[key] = Subject(said[-1][0], said[-1][1], newest if newest.event in NOTED else None)
+            found[key] = Subject(said[-1][0], said[-1][1], newest if newest.event in EVENTS_NOTED else None)
     return found
 
 
@@ -123,7 +123,7 @@ def new_events(
         found += [] if event is None else [event]
     found.sort(key=lambda event: (SEVERITIES.index(event.severity), event.cluster_id, event.incident_id))
     for key, subject in sorted(subjects.items()):
-        if key not in still_open and subject.last.event != RESOLVED:
+        if key not in still_open and subject.last.event != EVENT_RESOLVED:
             plan = read_plans.get(subject.last.cluster_id, 0)
             event = _of_clean(subject, plan, is_merged=subject.last.cluster_id in gone)
             found += [] if event is None else [event]
@@ -140,19 +140,19 @@ def by_subject(incidents: Sequence[OpenIncident]) -> dict[str, OpenIncident]:
 
 def _of_open(before: Subject | None, incident: OpenIncident, plan: int, now_ms: int, least: str) -> Event | None:
     rank, known = SEVERITIES.index(incident.severity), None
-    if before is None or before.last.event == RESOLVED:
+    if before is None or before.last.event == EVENT_RESOLVED:
         if rank > SEVERITIES.index(least):
             return None
         is_same = before is not None and now_ms - before.at_ms <= REOPENED_WITHIN_MS
-        known = REOPENED if is_same else OPENED
+        known = EVENT_REOPENED if is_same else EVENT_OPENED
     elif rank < SEVERITIES.index(before.last.severity):
-        known = WORSE
-    elif before.note is not None and before.note.event == CLEAN:
-        known = UNCLEAN
+        known = EVENT_WORSE
+    elif before.note is not None and before.note.event == EVENT_CLEAN:
+        known = EVENT_UNCLEAN
     if known is None:
         return None
     # An incident keeps its name while it lasts, whichever of the lake's incidents shows it now.
-    incident_id = incident.incident_id if before is None or known == OPENED else before.last.incident_id
+    incident_id = incident.incident_id if before is None or known == EVENT_OPENED else before.last.incident_id
     return Event(
         incident_id,
         known,
@@ -167,11 +167,11 @@ def _of_open(before: Subject | None, incident: OpenIncident, plan: int, now_ms: 
 
 def _of_clean(before: Subject, plan: int, *, is_merged: bool) -> Event | None:
     last = before.last
-    is_clean_before = before.note is not None and before.note.event == CLEAN
+    is_clean_before = before.note is not None and before.note.event == EVENT_CLEAN
     if is_merged or (is_clean_before and before.note is not None and plan > before.note.plan):
-        event = RESOLVED
+        event = EVENT_RESOLVED
     elif not is_clean_before and plan > last.plan:
-        event = CLEAN
+        event = EVENT_CLEAN
     else:
         return None
     return Event(

@@ -17,7 +17,7 @@ from kraft_audit.lake.settings import ClusterLabels, SettingsError, read_yaml
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_codec.errors import InputError
 
-Severity = Literal["critical", "high", "medium", "low"]
+SeverityName = Literal["critical", "high", "medium", "low"]
 KINDS: Final = ("webhook", "pagerduty", "apprise")
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 SECRET_BYTES_MAX: Final = 4096
@@ -45,7 +45,7 @@ class RouteSettings(_Strict):
     labels: dict[
         str, Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
     ] = Field(default_factory=dict, description="labels that the cluster must have in fleet.yaml; none: every cluster")
-    severity: Severity = Field(default="low", description="from which severity on")
+    severity: SeverityName = Field(default="low", description="from which severity on")
 
 
 class NotifySettings(_Strict):
@@ -53,7 +53,7 @@ class NotifySettings(_Strict):
 
     targets: Annotated[dict[str, TargetSettings], Field(min_length=1)] = Field(description="where to send, by name")
     routes: Annotated[list[RouteSettings], Field(min_length=1)] = Field(description="what goes where")
-    severity: Severity = Field(default="high", description="from which severity on an incident is sent at all")
+    severity: SeverityName = Field(default="high", description="from which severity on an incident is sent at all")
     retry_after_minutes: Annotated[int, Field(ge=1, le=1440)] = Field(
         default=15, description="when another run sends what a run meant to send and said nothing more about"
     )

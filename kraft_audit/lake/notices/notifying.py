@@ -22,8 +22,8 @@ from kraft_audit.lake.ledger import READ_ROWS, Ledger, contract_schema
 from kraft_audit.lake.ledger_state import InspectedCluster
 from kraft_audit.lake.notices.message_senders import Message, SendError, messages_to, send
 from kraft_audit.lake.notices.notifications import (
-    NOTED,
-    RESOLVED,
+    EVENT_RESOLVED,
+    EVENTS_NOTED,
     Event,
     OpenIncident,
     hashed,
@@ -39,7 +39,7 @@ from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENT_FINDINGS, INCI
 from kraft_audit.text.readable import plural
 from kraft_codec.errors import InputError, MissingPackageError
 
-ATTEMPTS: Final = 2
+SEND_ATTEMPTS_MAX: Final = 2
 ATTEMPT_AGAIN_S: Final = 1.0
 _SCHEMA: Final = contract_schema(NOTIFICATIONS)
 _UNEXPLAINED: Final = """
@@ -158,7 +158,7 @@ class Notifier:
         started_ms = self._clock_ms()
         claimed, noted = self._claim(found, is_dry=dry_run)
         failpoint("after-intent")
-        shown = [self._shown(found, event, "", "noted") for event in noted if event.event not in NOTED]
+        shown = [self._shown(found, event, "", "noted") for event in noted if event.event not in EVENTS_NOTED]
         for name, events in claimed.items():
             if name not in self.targets:
                 shown += [
@@ -223,9 +223,9 @@ class Notifier:
         return claimed, noted
 
     def _targets_of(self, event: Event, found: Situation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        if event.event in NOTED:
+        if event.event in EVENTS_NOTED:
             return []
-        if event.event == RESOLVED:
+        if event.event == EVENT_RESOLVED:
             # Whoever heard of it hears that it is resolved, whatever the labels are by now.
             heard = [row["target"] for row in rows if row["incident_id"] == event.incident_id and row["target"]]
             return list(dict.fromkeys(heard))
@@ -250,7 +250,7 @@ class Notifier:
 def _attempt(target: Target, message: Message) -> str | None:
     """Send a message; why it could not be, None where it was."""
     why = None
-    for attempt in range(ATTEMPTS):
+    for attempt in range(SEND_ATTEMPTS_MAX):
         try:
             send(target, message)
         except SendError as problem:
@@ -259,7 +259,7 @@ def _attempt(target: Target, message: Message) -> str | None:
             return str(problem)
         else:
             return None
-        if attempt + 1 < ATTEMPTS:
+        if attempt + 1 < SEND_ATTEMPTS_MAX:
             time.sleep(ATTEMPT_AGAIN_S)
     return why
 

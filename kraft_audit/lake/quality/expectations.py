@@ -49,7 +49,7 @@ def same_replica(first: str, second: str) -> str:
 
 
 # What a replica's log holds: its batches without those that a later reading no longer found.
-LOG: Final = f"""
+REPLICA_LOG: Final = f"""
 WITH log AS (
     SELECT * FROM batches AS row
     WHERE source = 'log' AND status = 'present' AND NOT EXISTS (
@@ -69,7 +69,7 @@ judged AS (
 """
 # What is known of a log may begin anywhere; where Kafka had deleted a part before it was read, a later capture's log
 # begins after it.
-OFFSET_GAPS: Final = f"""{LOG}
+OFFSET_GAPS: Final = f"""{REPLICA_LOG}
 SELECT * FROM judged
 WHERE NOT EXISTS (
     SELECT 1 FROM log WHERE {same_replica("log", "judged")} AND log.last_offset = judged.base_offset - 1
@@ -77,7 +77,7 @@ WHERE NOT EXISTS (
     SELECT 1 FROM captures AS start
     WHERE start.root = judged.root AND start.path = judged.path AND start.log_start_offset = judged.base_offset
 ) AND judged.base_offset > (SELECT min(log.base_offset) FROM log WHERE {same_replica("log", "judged")})"""
-EPOCH_FALLS: Final = f"""{LOG}
+EPOCH_FALLS: Final = f"""{REPLICA_LOG}
 SELECT judged.* FROM judged
 JOIN log ON {same_replica("log", "judged")} AND log.last_offset = judged.base_offset - 1
 WHERE judged.leader_epoch < log.leader_epoch"""
@@ -102,7 +102,7 @@ WHERE NOT EXISTS (
 ) AND gold.plan NOT IN (SELECT plan FROM plans GROUP BY plan HAVING bool_and(event = 'closed'))
   AND (gold.plan < 1 OR gold.plan >= (SELECT min(plan) FROM plans))"""
 # Minutes are sums of floating numbers, hence the millionth.
-MINUTES: Final = """
+IMPOSSIBLE_MINUTES: Final = """
 SELECT * FROM (SELECT * FROM {batch}) AS batch
 WHERE exposure_minutes <= 0 OR exposure_minutes > partitions * 1440 + 1e-6
    OR greatest(last_replica_minutes, offline_minutes, under_min_isr_minutes) > exposure_minutes + 1e-6"""
@@ -172,7 +172,7 @@ def gold_expectations(table: Table, first: int, closed: int, is_merged: str) -> 
         yield _no_rows("links_astray", "each row names a known incident and a known finding", LINKS_ASTRAY)
     if table is PARTITION_RISK:
         promise = "exposure is a part of a day's minutes, and no part of it is longer"
-        yield _no_rows("minutes_impossible", promise, MINUTES)
+        yield _no_rows("minutes_impossible", promise, IMPOSSIBLE_MINUTES)
     if table is CLUSTER_COMPLIANCE:
         yield _no_rows("days_missing", "every control has every day", DAYS_MISSING)
 

@@ -46,7 +46,7 @@ FRESH_HOURS: Final = 26.0
 CLUSTERS_SHOWN: Final = 20
 ROWS_SHOWN: Final = 1000
 """So many of the rows that break an expectation are counted by cluster and shown in the Data Docs."""
-MEMORY_BYTES: Final = 512 << 20
+DATABASE_MEMORY_BYTES: Final = 512 << 20
 OFFSETS: Final = ("offset", "base_offset", "from_offset")
 BROKEN_ROWS: Final = {
     "result_format": "SUMMARY",
@@ -61,7 +61,7 @@ CONTENT_POLICY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PromiseVerdict:
     """How the expectations of one promise ended; `clusters` are those that break it, at most CLUSTERS_SHOWN.
 
     `worst` is the number of rows that break it in the worst cluster, or the worst cluster's value of a fleet's promise.
@@ -82,7 +82,7 @@ class GateResult:
     """What the gate found as of plan `plan`; `docs` is where the Data Docs lie, empty if none were asked for."""
 
     plan: int
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[PromiseVerdict, ...]
     docs: str
 
     @property
@@ -171,7 +171,7 @@ class _Gate:
         self._context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
         sa.dialects.registry.register("lake", __name__, "LakeDialect")
         self._database = LakeDialect.database = duckdb.connect()
-        self._database.execute(f"SET memory_limit = '{MEMORY_BYTES >> 20}MiB'")
+        self._database.execute(f"SET memory_limit = '{DATABASE_MEMORY_BYTES >> 20}MiB'")
         self._database.execute(f"SET temp_directory = '{spill}'")
         self._source = self._context.data_sources.add_sql("lake", connection_string="lake://", create_temp_table=False)
         self._tables = [table for table in (*LAKE_TABLES.values(), *GOLD.values()) if lake.exists(table.name)]
@@ -194,7 +194,7 @@ class _Gate:
         missing = "".join(f', NULL AS "{name}"' for name in table.column_names if name not in rows.columns)
         rows.project(f"*{missing}").create_view(f"{table.name}_files")
 
-    def judge_tables(self) -> Iterator[Verdict]:
+    def judge_tables(self) -> Iterator[PromiseVerdict]:
         from kraft_audit.lake.quality.expectations import gold_expectations, table_expectations
 
         for table in self._tables:
@@ -206,7 +206,7 @@ class _Gate:
                 expectations = table_expectations(table, self._first, self._closed.newest)
             yield from self._judge(table.name, self._judged_rows(table), expectations)
 
-    def judge_fleet(self, now_ms: int, fresh_hours: float) -> Iterator[Verdict]:
+    def judge_fleet(self, now_ms: int, fresh_hours: float) -> Iterator[PromiseVerdict]:
         """Judge what is expected of each cluster: that it was read, completely and not long ago."""
         from kraft_audit.lake.quality.expectations import fleet_expectations
 
@@ -231,7 +231,7 @@ class _Gate:
         for page in folder.rglob("*.html"):
             page.write_text(re.sub(r"<head>", f"<head>{CONTENT_POLICY}", page.read_text("utf-8"), count=1), "utf-8")
 
-    def _judge(self, name: str, rows: str, expectations: Iterable[Any]) -> Iterator[Verdict]:
+    def _judge(self, name: str, rows: str, expectations: Iterable[Any]) -> Iterator[PromiseVerdict]:
         import great_expectations as gx
 
         judged = f"judged_{name}"
@@ -277,7 +277,7 @@ class _Gate:
             if key.expectation_suite_identifier.name == suite:
                 store.remove_key(key)
 
-    def _verdict(self, table: str, clause: str, outcomes: list[tuple[bool, Any]]) -> Verdict:
+    def _verdict(self, table: str, clause: str, outcomes: list[tuple[bool, Any]]) -> PromiseVerdict:
         broken = [outcome for has_passed, outcome in outcomes if not has_passed]
         config = (broken or [outcomes[0][1]])[0].expectation_config
         worst: dict[str, float] = {}
@@ -289,7 +289,7 @@ class _Gate:
             [] if table == FLEET_SUITE else [outcome.expectation_config.kwargs.get("column") for outcome in broken]
         )
         of_columns = f": {', '.join(columns)}" if any(columns) else ""
-        return Verdict(
+        return PromiseVerdict(
             table,
             clause,
             config.severity.value,

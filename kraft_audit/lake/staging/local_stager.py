@@ -16,7 +16,7 @@ from kraft_audit.lake.staging.cluster_reading import redaction_key
 from kraft_audit.lake.staging.isolated_staging import ReadingEnv, StageChild, finished_part
 from kraft_audit.lake.staging.plan_staging import PlanStaging
 from kraft_audit.lake.staging.stage import StageError
-from kraft_audit.lake.staging.stage_parts import ManifestRow, Part, named_parts
+from kraft_audit.lake.staging.stage_parts import ManifestRow, StagePart, named_parts
 from kraft_audit.lake.staging.staging_tasks import processors
 from kraft_codec.errors import InputError
 
@@ -66,11 +66,11 @@ class _Children:
         for child in self._children:
             child.close()
 
-    def rows(self, number: int, parts: list[Part], environment: ReadingEnv) -> list[ManifestRow]:
+    def rows(self, number: int, parts: list[StagePart], environment: ReadingEnv) -> list[ManifestRow]:
         """The rows of all parts. The costliest begin: none of them is waited for alone at the end."""
         parts = sorted(parts, key=lambda part: (-part.cost_bytes, part.name))
 
-        def read(part: Part) -> list[ManifestRow]:
+        def read(part: StagePart) -> list[ManifestRow]:
             if not hasattr(self._own, "child"):
                 self._own.child = StageChild()
                 self._children.append(self._own.child)

@@ -25,7 +25,7 @@ from kraft_audit.lake.ledger_state import (
 )
 from kraft_audit.lake.staging.stage_parts import (
     ManifestRow,
-    Part,
+    StagePart,
     deadline_s,
     named_parts,
     parts_of,
@@ -33,7 +33,7 @@ from kraft_audit.lake.staging.stage_parts import (
     retry_name,
 )
 
-ATTEMPTS: Final = 3
+PART_ATTEMPTS_MAX: Final = 3
 """With the others of its part, by itself, and with nothing else beside it."""
 Job = Callable[[Sequence[str]], Sequence[ManifestRow]]
 """Reads the parts of these names, each in a task or several in one; the rows of their manifests."""
@@ -59,7 +59,9 @@ class PlanStaging:
         named = {part.name: part for part in named_parts(self._planned, self._known_names(parts, left))}
         self._done = {name: rows for name, rows in left.items() if name in named and _is_of(rows, named[name])}
         expired = self._expired()
-        again = [part for part in parts if part.name not in self._done and expired.get(part.name, 0) >= ATTEMPTS - 1]
+        again = [
+            part for part in parts if part.name not in self._done and expired.get(part.name, 0) >= PART_ATTEMPTS_MAX - 1
+        ]
         alone = [number for part in again for number, _ in part.clusters]
         others = [part for part in parts if part not in again]
         self._read([name for part in others for name in part.shares or [part.name]])
@@ -69,13 +71,13 @@ class PlanStaging:
         self._read([retry_name(number, 2) for number in second])
         alone += [number for number in lost if number not in second or self._lost_in(retry_name(number, 2))]
         for number in sorted(alone):
-            if not expired.get(retry_name(number, ATTEMPTS)):
+            if not expired.get(retry_name(number, PART_ATTEMPTS_MAX)):
                 # A job of its own each: no other cluster takes memory beside it.
-                self._read([retry_name(number, ATTEMPTS)])
+                self._read([retry_name(number, PART_ATTEMPTS_MAX)])
         return manifest_of(self._rows())
 
-    def _known_names(self, parts: Sequence[Part], left: Mapping[str, Any]) -> list[str]:
-        retries = {retry_name(number, attempt) for number in self._texts for attempt in range(2, ATTEMPTS + 1)}
+    def _known_names(self, parts: Sequence[StagePart], left: Mapping[str, Any]) -> list[str]:
+        retries = {retry_name(number, attempt) for number in self._texts for attempt in range(2, PART_ATTEMPTS_MAX + 1)}
         return [*(name for part in parts for name in (*part.shares, part.name)), *sorted(retries & left.keys())]
 
     def _is_read(self, names: Sequence[str]) -> bool:
@@ -101,7 +103,7 @@ class PlanStaging:
             by_part[row["part"]].append(row)
         self._done |= by_part
 
-    def _deadline_s(self, part: Part) -> int:
+    def _deadline_s(self, part: StagePart) -> int:
         return deadline_s(self._minutes * len(part.clusters), part.cost_bytes)
 
     def _expired(self) -> dict[str, int]:
@@ -116,7 +118,7 @@ class PlanStaging:
     def _lost_in(self, part: str) -> list[int]:
         return [row["cluster_number"] for row in self._done.get(part, ()) if _is_lost(row)]
 
-    def _lost_of(self, part: Part) -> list[int]:
+    def _lost_of(self, part: StagePart) -> list[int]:
         """The clusters that are to be read again: also one that was not read in all of its shares."""
         if not part.shares or self._is_read((*part.shares, part.name)):
             return self._lost_in(part.name)
@@ -153,9 +155,9 @@ class PlanStaging:
             "cluster_number": number,
             "cluster_name": plan.name,
             "cluster_id": plan.key,
-            "failure": f"{ATTEMPTS} attempts failed, the last one alone: {why}",
+            "failure": f"{PART_ATTEMPTS_MAX} attempts failed, the last one alone: {why}",
             "state": state_to_json(StateChange()),
-            "summary": json.dumps({"attempts": ATTEMPTS}),
+            "summary": json.dumps({"attempts": PART_ATTEMPTS_MAX}),
             "data_file": None,
         }
 
@@ -184,7 +186,7 @@ def _is_lost(row: ManifestRow) -> bool:
     return row["data_file"] is None and row["summary"] is None
 
 
-def _is_of(rows: Sequence[ManifestRow], part: Part) -> bool:
+def _is_of(rows: Sequence[ManifestRow], part: StagePart) -> bool:
     """Whether a manifest is of exactly these clusters: another build may have made other parts of the same plan."""
     clusters = [row["cluster_number"] for row in rows if row["data_file"] is None]
     return sorted(clusters) == sorted(number for number, _ in part.clusters)

@@ -34,7 +34,7 @@ from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import StoragePool
 
-MEMORY_BYTES: Final = 32 << 20
+TABLE_IN_MEMORY_BYTES_MAX: Final = 32 << 20
 """A larger table of the history is put on disk when it is read back."""
 _AT_END, _SETTLED, _FACTS, _STATE, _TABLES = "at_end", "settled", "facts", "state", "tables"
 
@@ -94,7 +94,7 @@ class ShareFiles:
         try:
             with self._folder.open_input_file(f"{self._name}.{table}.parquet") as source:
                 file = pq.ParquetFile(source)
-                if source.size() <= MEMORY_BYTES:
+                if source.size() <= TABLE_IN_MEMORY_BYTES_MAX:
                     return file.read()
                 on_disk = TableOnDisk(file.schema_arrow)
                 for batch in file.iter_batches():

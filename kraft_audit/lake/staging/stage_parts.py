@@ -39,7 +39,7 @@ ManifestRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StagePart:
     """Clusters, as (number, plan as JSON), that are read one after the other; `cost_bytes` says how much that is."""
 
     name: str
@@ -49,18 +49,18 @@ class Part:
     """The names of the parts that are read before it."""
 
 
-def parts_of(planned: Sequence[tuple[int, str]]) -> list[Part]:
+def parts_of(planned: Sequence[tuple[int, str]]) -> list[StagePart]:
     """The parts of a plan whose clusters are given as (number, plan as JSON)."""
     costs = {number: planned_bytes(plan_from_json(text)) for number, text in planned}
     most = min(max(PART_BYTES, sum(costs.values()) // PARTS), PART_BYTES_MAX)
-    parts: list[Part] = []
+    parts: list[StagePart] = []
     together: list[tuple[int, str]] = []
     size = 0
 
     def end_part(shares: int = 1) -> None:
         name = f"{len(parts):05d}"
         names = tuple(f"{name}{_OF_SHARE}{share}" for share in range(shares)) if shares > 1 else ()
-        parts.append(Part(name, tuple(together), size, names))
+        parts.append(StagePart(name, tuple(together), size, names))
 
     for number, text in sorted(planned, key=lambda cluster: (costs[cluster[0]], cluster[0])):
         shares = plan_from_json(text).shares
@@ -77,10 +77,10 @@ def parts_of(planned: Sequence[tuple[int, str]]) -> list[Part]:
     return parts
 
 
-def named_parts(planned: Sequence[tuple[int, str]], names: Sequence[str] | None) -> list[Part]:
+def named_parts(planned: Sequence[tuple[int, str]], names: Sequence[str] | None) -> list[StagePart]:
     """The parts of these names, all parts by default: `00003`, `00003.0` for its first share, or `00012-2` for the
     second attempt of cluster 12."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, StagePart] = {}
     for part in parts_of(planned):
         parts |= {name: _share(part, name, share) for share, name in enumerate(part.shares)}
         parts[part.name] = _share(part, part.name, len(part.shares)) if part.shares else part
@@ -100,18 +100,18 @@ def retry_name(cluster: int, attempt: int) -> str:
     return f"{cluster:05d}-{attempt}"
 
 
-def _retry(name: str, texts: Mapping[int, str]) -> Part:
+def _retry(name: str, texts: Mapping[int, str]) -> StagePart:
     number = int(name.partition("-")[0])
     plan = plan_from_json(texts[number])
     # One task reads all of it: what failed in a share does so in this one, or does not.
     text = plan_to_json(replace(plan, shares=1)) if plan.shares > 1 else texts[number]
-    return Part(name, ((number, text),), planned_bytes(plan))
+    return StagePart(name, ((number, text),), planned_bytes(plan))
 
 
-def _share(part: Part, name: str, share: int) -> Part:
+def _share(part: StagePart, name: str, share: int) -> StagePart:
     """The part that reads a share of a cluster; that of the number of shares joins them."""
     ((number, text),) = part.clusters
-    return Part(name, ((number, plan_to_json(replace(plan_from_json(text), share=share))),), part.cost_bytes)
+    return StagePart(name, ((number, plan_to_json(replace(plan_from_json(text), share=share))),), part.cost_bytes)
 
 
 def deadline_s(minutes: int, cost_bytes: int) -> int:

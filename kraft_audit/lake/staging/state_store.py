@@ -20,7 +20,7 @@ from kraft_audit.lake.data_files import name_of_history, named_when_whole, table
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.tables.kept_parts import KeptPartsError, changes_of, with_changes
 
-FOLDER: Final = "_state"
+STATES_FOLDER: Final = "_state"
 """Delta and Spark take no folder for a table whose name begins so."""
 BASE_BYTES_MIN: Final = 256 << 10
 """A smaller state is written whole: a second file to read costs more than its bytes."""
@@ -95,4 +95,4 @@ def delete_states(lake_uri: str, history: str, except_names: frozenset[str], *, 
 
 def _folder(lake_uri: str, history: str) -> pafs.FileSystem:
     lake = lake_uri if is_uri(lake_uri) else str(Path(lake_uri))
-    return table_folder(lake, f"{FOLDER}/{name_of_history(history)}")
+    return table_folder(lake, f"{STATES_FOLDER}/{name_of_history(history)}")

@@ -33,7 +33,7 @@ from kraft_codec.file_names import RESCUE_DECLARATION_NAME
 from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE, METADATA_VERSIONS
 from kraft_codec.storage.opener import file_path
 
-EPOCHS_ADDED: Final = 1_000_000
+QUORUM_EPOCHS_ADDED: Final = 1_000_000
 """Old controllers raise their epoch while they find no majority, by 4 every 10 s before pre-vote (KIP-996)."""
 OFFSETS_ADDED: Final = 1_000_000
 """The logs of disks that are gone may have been longer than any copy."""
@@ -117,7 +117,7 @@ def rescue(
     _refuse_redacted(source, cut)
     _refuse_unready(at_cut, cut)
     node = _node(cluster, plan, at_end, source, request, is_static=_is_static(request, at_cut, plan))
-    offset, epoch = plan.end_offset + OFFSETS_ADDED, plan.newest_epoch + EPOCHS_ADDED
+    offset, epoch = plan.end_offset + OFFSETS_ADDED, plan.newest_epoch + QUORUM_EPOCHS_ADDED
     if epoch > EPOCH_MAX:
         raise RescueRefusedError(f"Epoch {plan.newest_epoch} leaves no room for a later one that is safe.")
     partitions = [row for row in at_cut.rows("partition_changes") if row["exists"]]

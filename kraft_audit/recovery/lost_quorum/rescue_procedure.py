@@ -34,7 +34,7 @@ BROKER_STOP_S: Final = 90
 FORGET_VOTERS: Final = 'rm -f "$BROKER_DIR"/__cluster_metadata-0/quorum-state'
 MOVE_OLD_METADATA: Final = 'mv "$DATA_DIR"/__cluster_metadata-0 "$DATA_DIR"-old-metadata'
 RIGHTS: Final = ("SCRAM credential", "delegation token", "client quota")
-NAMED: Final = 8
+TEXTS_LISTED: Final = 8
 
 
 def loses_nothing(found: Rescue) -> bool:
@@ -398,5 +398,5 @@ def _texts(steps: RestoreSteps) -> Iterator[str]:
 
 
 def _shortened(texts: Sequence[str]) -> str:
-    more = len(texts) - NAMED
-    return "; ".join(texts[:NAMED]) + (f"; {more} more in rescue.json" if more > 0 else "")
+    more = len(texts) - TEXTS_LISTED
+    return "; ".join(texts[:TEXTS_LISTED]) + (f"; {more} more in rescue.json" if more > 0 else "")

@@ -18,7 +18,7 @@ from kraft_codec.text.java_text import uuid_bytes
 
 TOPIC_CONFIG: Final = 2
 """ConfigResource.Type.TOPIC (Kafka 4.3)."""
-EPOCHS_ADDED: Final = 1_000
+PARTITION_EPOCHS_ADDED: Final = 1_000
 """Leader and partition epochs that were lost must not be used again: live brokers ignore a lower partition epoch."""
 PRODUCER_IDS_ADDED: Final = 1_000 * 1_000
 """A thousand blocks of ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE (Kafka 4.3): lost ids must not be used again."""
@@ -42,7 +42,7 @@ def _quota_key(values: Mapping[str, Any]) -> Hashable:
     return entity, values["key"]
 
 
-KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], Hashable]]] = {
+RECORD_KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], Hashable]]] = {
     "RegisterBrokerRecord": _names("brokerId"),
     "RegisterControllerRecord": _names("controllerId"),
     "TopicRecord": _names("topicId"),
@@ -134,8 +134,8 @@ class StateRecords:
             removed = self._entries.pop((target, key_of(fields)), None)
             if target == "TopicRecord" and removed is not None:
                 self._forget_configs(removed[1]["name"])
-        elif name in KEYS:
-            key = KEYS[name](fields)
+        elif name in RECORD_KEYS:
+            key = RECORD_KEYS[name](fields)
             if _is_removal(name, fields):
                 self._entries.pop((name, key), None)
             else:
@@ -195,8 +195,8 @@ class StateRecords:
                 "addingReplicas": row["adding_replicas"],
                 "leader": row["leader"],
                 "leaderRecoveryState": int(row["leader_recovery_state"] == "RECOVERING"),
-                "leaderEpoch": row["leader_epoch"] + EPOCHS_ADDED,
-                "partitionEpoch": row["partition_epoch"] + EPOCHS_ADDED,
+                "leaderEpoch": row["leader_epoch"] + PARTITION_EPOCHS_ADDED,
+                "partitionEpoch": row["partition_epoch"] + PARTITION_EPOCHS_ADDED,
             }
             if version >= FIRST_WITH_DIRECTORIES:
                 fields["directories"] = [uuid_bytes(each) for each in row["directories"]]

@@ -15,7 +15,7 @@ from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, Identity, Repli
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LogChain
 from kraft_audit.quorum.rounds import captured_replicas
-from kraft_audit.recovery.may_i.electorate import NEVER, VoterDisk
+from kraft_audit.recovery.may_i.electorate import NO_EPOCH, VoterDisk
 from kraft_audit.text.readable import time_text
 from kraft_codec.storage.random_access import join
 
@@ -128,7 +128,7 @@ def _copy(
     last_epoch, end_offset = (newest.epoch, newest.end_offset) if newest is not None and is_snapshot else log_end
     is_voter = captured.node_id in voters
     is_forgetful = is_voter and any(
-        disk.forgotten_to != NEVER
+        disk.forgotten_to != NO_EPOCH
         for disk in disks
         if disk.is_captured and (disk.node_id, disk.directory_id) == (captured.node_id, captured.directory_id)
     )

@@ -22,7 +22,7 @@ from kraft_audit.rules.columns.nodes import absences, broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.text.readable import any_of, listed
 
-NAMED: Final = 3
+PARTITIONS_NAMED: Final = 3
 
 
 def broker_permission(question: Question, history: ClusterHistory) -> Permission | None:
@@ -155,8 +155,8 @@ def _what_replay_lacks(history: ClusterHistory) -> str | None:
 
 
 def _names(states: PartitionStates, rows: Sequence[int]) -> str:
-    names: list[object] = [states.name(row) for row in rows[:NAMED]]
-    return listed([*names, f"{len(rows) - NAMED} more"] if len(rows) > NAMED else names)
+    names: list[object] = [states.name(row) for row in rows[:PARTITIONS_NAMED]]
+    return listed([*names, f"{len(rows) - PARTITIONS_NAMED} more"] if len(rows) > PARTITIONS_NAMED else names)
 
 
 def _address(history: ClusterHistory, running: Sequence[int], but: int) -> str:

@@ -15,7 +15,8 @@ from typing import Final
 from kraft_audit.quorum.quorum_evidence import PersistedState, majority
 from kraft_audit.quorum.voter_history import Voter, VoterSet
 
-NEVER: Final = -1
+NO_EPOCH: Final = -1
+"""Before every epoch."""
 EMPTY_END: Final = (-1, 0)
 
 
@@ -25,7 +26,7 @@ class VoterDisk:
 
     `end` is (last epoch, end offset); it holds the canonical log below `held_to`. `voter_sets`: those that it may go by
     as a candidate, one where its disk was read. `forgotten_to`: the newest epoch in which it may have voted without
-    knowing it now, NEVER where it knows its votes.
+    knowing it now, NO_EPOCH where it knows its votes.
     """
 
     node_id: int
@@ -34,7 +35,7 @@ class VoterDisk:
     held_to: int = 0
     voter_sets: tuple[VoterSet, ...] = ()
     state: PersistedState | None = None
-    forgotten_to: int = NEVER
+    forgotten_to: int = NO_EPOCH
     is_captured: bool = True
 
     def emptied(self, forgotten_to: int) -> VoterDisk:
@@ -119,7 +120,7 @@ class _VotesInEpoch:
         self.bound_counts: dict[int, int] = defaultdict(int)
         self.has_forgotten = any(disk.forgotten_to >= epoch for _, disks in places for disk in disks)
         for _, disks in places:
-            if any(may_vote(disk, NEVER, epoch) for disk in disks):
+            if any(may_vote(disk, NO_EPOCH, epoch) for disk in disks):
                 self.free_count += 1
                 continue
             named = {node for disk in disks if disk.state for node in (disk.state.voted_id, disk.state.leader_id)}

@@ -23,7 +23,7 @@ from kraft_audit.quorum.quorum_evidence import (
     majority,
 )
 from kraft_audit.quorum.voter_history import VoterSet, in_effect
-from kraft_audit.recovery.may_i.electorate import NEVER, Electorate, VoterDisk
+from kraft_audit.recovery.may_i.electorate import NO_EPOCH, Electorate, VoterDisk
 from kraft_audit.text.readable import listed
 
 VOTERS_SEARCHED_MAX: Final = 9
@@ -66,7 +66,7 @@ class StartSafety:
     def newest_epoch(self) -> int:
         """The largest epoch that any disk names."""
         states = (disk.state.epoch for disk in self.disks if disk.state is not None)
-        return max([*states, *self.stood, *(disk.end[0] for disk in self.disks)], default=NEVER)
+        return max([*states, *self.stood, *(disk.end[0] for disk in self.disks)], default=NO_EPOCH)
 
     def voters_in_effect(self) -> VoterSet | None:
         """The voter set at the end of the canonical log, uncommitted changes included."""
@@ -144,7 +144,7 @@ class StartSafety:
 
     def second_leader(self, running: Collection[VoterDisk]) -> SecondLeader | None:
         """An epoch that a second node may lead, as a voter forgot its vote in it; None where there is none."""
-        forgotten_to = max((disk.forgotten_to for disk in running), default=NEVER)
+        forgotten_to = max((disk.forgotten_to for disk in running), default=NO_EPOCH)
         electorates = _Electorates(running)
         for epoch in sorted((epoch for epoch in self.stood if epoch <= forgotten_to), reverse=True):
             for candidate in running:
@@ -204,13 +204,13 @@ def start_safety(
     if chain is None:
         return None
     stood = _stood(evidence)
-    newest = max([*stood, *(r.persisted.epoch for r in evidence.replicas if r.persisted is not None)], default=NEVER)
+    newest = max([*stood, *(r.persisted.epoch for r in evidence.replicas if r.persisted is not None)], default=NO_EPOCH)
     disks = []
     elections = _elections_by_node(evidence)
     snapshots = {snapshot for own in evidence.replicas for snapshot in own.snapshots}
     for place, replica in enumerate(evidence.replicas):
         voter_set = sets_of.get(place)
-        earlier = (earlier_epochs or {}).get((replica.node_id, replica.directory_id), NEVER)
+        earlier = (earlier_epochs or {}).get((replica.node_id, replica.directory_id), NO_EPOCH)
         disks.append(
             VoterDisk(
                 replica.node_id,
@@ -226,7 +226,7 @@ def start_safety(
     remembering = [
         replica
         for place, (replica, disk) in enumerate(zip(evidence.replicas, disks, strict=True))
-        if disk.forgotten_to == NEVER and place not in shortened
+        if disk.forgotten_to == NO_EPOCH and place not in shortened
     ]
     if len(remembering) < len(disks):
         # What a wiped or emptied disk lacks now says nothing of what it once acknowledged.
@@ -263,18 +263,18 @@ def _stood(evidence: QuorumEvidence) -> dict[int, frozenset[int]]:
 def _forgotten_to(
     elections: Iterable[tuple[LogChain, LeaderStart]], replica: CapturedReplica, newest: int, earlier: int
 ) -> int:
-    """The newest epoch in which this disk may have voted without knowing it; NEVER where it knows.
+    """The newest epoch in which this disk may have voted without knowing it; NO_EPOCH where it knows.
 
     A vote is persisted before it is given, and the epoch of a disk never goes back (QuorumState, Kafka 4.3).
     """
     state = replica.persisted
     if state is None:
         return newest
-    took_part = max((start.epoch for start in _elections_of(elections, replica)), default=NEVER)
+    took_part = max((start.epoch for start in _elections_of(elections, replica)), default=NO_EPOCH)
     if max(took_part, earlier) > state.epoch:
         return max(took_part, earlier)
     is_blank = state.leader_id < 0 and state.voted_id < 0
-    return took_part if is_blank and took_part == state.epoch else NEVER
+    return took_part if is_blank and took_part == state.epoch else NO_EPOCH
 
 
 def _elections_by_node(evidence: QuorumEvidence) -> dict[int, list[tuple[LogChain, LeaderStart]]]:
@@ -358,7 +358,7 @@ def _smallest_emptied(safety: StartSafety, voters: Collection[int]) -> tuple[int
     proven = replace(safety, high=safety.low)
     for size in range(len(nodes) + 1):
         for chosen in combinations(nodes, size):
-            disks = [disk.emptied(NEVER) if disk.node_id in chosen else disk for disk in safety.disks]
+            disks = [disk.emptied(NO_EPOCH) if disk.node_id in chosen else disk for disk in safety.disks]
             if proven.with_disks(disks).losing(disks) is not None:
                 return chosen
     return None

@@ -42,7 +42,7 @@ ACL_RESOURCE_OPTIONS: Final = {
     6: "--delegation-token",
     7: "--user-principal",
 }
-CLUSTER, TRANSACTIONAL_ID, LITERAL, PREFIXED, ALLOW, DENY = 4, 5, 3, 4, 3, 2
+ACL_CLUSTER, TRANSACTIONAL_ID, LITERAL, PREFIXED, ALLOW, DENY = 4, 5, 3, 4, 3, 2
 ALL: Final = 2
 ACL_OPERATIONS: Final = {
     ALL: "All",
@@ -292,7 +292,7 @@ def acl_steps(
         operations[(*shared, acl.principal, acl.host, acl.permission_type)].append(acl.operation)
     for (kind, name, pattern, principal, host, permission), numbers in operations.items():
         word = "allow" if permission == ALLOW else "deny"
-        resource = (ACL_RESOURCE_OPTIONS[kind],) if kind == CLUSTER else (ACL_RESOURCE_OPTIONS[kind], name)
+        resource = (ACL_RESOURCE_OPTIONS[kind],) if kind == ACL_CLUSTER else (ACL_RESOURCE_OPTIONS[kind], name)
         pattern_type = ("--resource-pattern-type", "prefixed" if pattern == PREFIXED else "literal")
         who = (f"--{word}-principal", principal, f"--{word}-host", host)
         options = [option for number in numbers for option in ("--operation", ACL_OPERATIONS[number])]
@@ -321,7 +321,9 @@ def acl_text(acl: Acl) -> str:
 def _why_no_acl(acl: Acl) -> str | None:
     if acl.resource_type not in ACL_RESOURCE_OPTIONS or acl.permission_type not in (ALLOW, DENY):
         return "kafka-acls knows no such type of resource or permission"
-    if acl.pattern_type not in (LITERAL, PREFIXED) or (acl.resource_type == CLUSTER and acl.pattern_type != LITERAL):
+    if acl.pattern_type not in (LITERAL, PREFIXED) or (
+        acl.resource_type == ACL_CLUSTER and acl.pattern_type != LITERAL
+    ):
         return "kafka-acls knows no such pattern for this resource"
     if acl.operation not in SUPPORTED_OPERATIONS[acl.resource_type]:
         return "kafka-acls refuses this operation on this type of resource; Kafka's Admin client sets it"

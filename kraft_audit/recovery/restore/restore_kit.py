@@ -140,7 +140,7 @@ def kit_heading(
         yield f"INCOMPLETE: {missing_text(state.gaps)}."
 
 
-FAILED: Final = (
+FAILURE_TRAP: Final = (
     """trap 'echo "$0: line $LINENO failed: $(sed -n "${LINENO}p" "$0" 2>/dev/null)" >&2; """
     """echo "Nothing after it ran. Mend the cause and run the script again: it may be run twice." >&2' ERR"""
 )
@@ -172,7 +172,7 @@ def script(kit: RestoreKit, heading: Iterable[str], steps: Iterable[str] = ()) -
         if tool in programs:
             yield f'command -v {tool} >/dev/null || {tool}() {{ {tool}.sh "$@" || return $?; }}'
     if kit.restored:
-        yield FAILED
+        yield FAILURE_TRAP
     done = 0
     for kind, group in groupby(kit.restored, lambda step: step.kind):
         steps_of_kind = list(group)

@@ -19,7 +19,7 @@ from kraft_audit.tables.silver import (
     TOPIC_CHANGES,
 )
 
-Rows = Mapping[Any, Mapping[str, Any]]
+RowsByKey = Mapping[Any, Mapping[str, Any]]
 ASSIGNMENT: Final = ("replicas", "adding_replicas", "removing_replicas")
 SECURITY_NAMES: Final = {
     "ACL": "ACL",
@@ -61,7 +61,7 @@ def _change(old: object, new: object) -> str:
     return "created" if old is None else "deleted" if new is None else "changed"
 
 
-def _existing(state: ClusterState, table: str, *key: str) -> Rows:
+def _existing(state: ClusterState, table: str, *key: str) -> RowsByKey:
     rows = (row for row in state.rows(table) if row.get("exists", True))
     return {tuple(row[name] for name in key): row for row in rows}
 

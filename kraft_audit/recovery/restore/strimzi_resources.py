@@ -17,9 +17,9 @@ import yaml
 
 from kraft_audit.recovery.restore.restorable_state import SCRAM_MECHANISMS, Acl, RestorableState, RestorableTopic
 from kraft_audit.recovery.restore.restore_commands import (
+    ACL_CLUSTER,
     ACL_OPERATIONS,
     ALLOW,
-    CLUSTER,
     DENY,
     LITERAL,
     PREFIXED,
@@ -35,7 +35,7 @@ CLUSTER_LABEL: Final = "strimzi.io/cluster"
 CLUSTER_BLANK: Final = "CLUSTER-NAME"
 """Stands for the name of the Kafka resource."""
 PASSWORD_SECRET: Final = "restored-passwords"  # noqa: S105  # the name of a Kubernetes Secret
-RESOURCE_NAMES: Final = {2: "topic", 3: "group", CLUSTER: "cluster", 5: "transactionalId"}
+RESOURCE_NAMES: Final = {2: "topic", 3: "group", ACL_CLUSTER: "cluster", 5: "transactionalId"}
 OPERATIONS: Final = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
 """AclOperation of Strimzi 1.0: all of Kafka's but those of tokens and two-phase commit."""
 QUOTAS: Final = {
@@ -163,7 +163,7 @@ def _rules(acls: Sequence[Acl], left_out: list[LeftOut]) -> Iterator[Mapping[str
     operations: dict[tuple[int, str, int, str, int], list[str]] = defaultdict(list)
     for acl in acls:
         is_known = acl.resource_type in RESOURCE_NAMES and acl.permission_type in (ALLOW, DENY)
-        is_pattern = acl.pattern_type == LITERAL or (acl.pattern_type == PREFIXED and acl.resource_type != CLUSTER)
+        is_pattern = acl.pattern_type == LITERAL or (acl.pattern_type == PREFIXED and acl.resource_type != ACL_CLUSTER)
         if not is_known or not is_pattern or acl.operation not in OPERATIONS:
             left_out.append(
                 LeftOut("ACL", acl_text(acl), "a KafkaUser cannot say it; the User Operator would remove it")
@@ -173,7 +173,7 @@ def _rules(acls: Sequence[Acl], left_out: list[LeftOut]) -> Iterator[Mapping[str
         operations[key].append(ACL_OPERATIONS[acl.operation])
     for (kind, name, pattern, host, permission), names in operations.items():
         resource: dict[str, Any] = {"type": RESOURCE_NAMES[kind]}
-        if kind != CLUSTER:
+        if kind != ACL_CLUSTER:
             resource |= {"name": name, "patternType": "prefix" if pattern == PREFIXED else "literal"}
         yield {
             "type": "allow" if permission == ALLOW else "deny",

@@ -48,7 +48,7 @@ SLOTS: Final = {
 """Slots of the control block whose values the next window needs, by the column that keeps each.
 
 IS_PROVEN is none of them: it holds inside one operation, which is never replayed in parts."""
-PARTITIONS: Final = pa.schema(
+PARTITIONS_SCHEMA: Final = pa.schema(
     [
         pa.field("topic", pa.int32(), nullable=False),
         *(pa.field(name, pa.int32(), nullable=False) for name in _CELLS.values()),
@@ -56,7 +56,7 @@ PARTITIONS: Final = pa.schema(
     ]
 )
 """`topic` and the values of `directories` are rows of the parts `topics` and `directories`."""
-TOPICS: Final = pa.schema(
+TOPICS_SCHEMA: Final = pa.schema(
     [
         pa.field("topic_id", _UUID, nullable=False),
         pa.field("name", pa.string(), nullable=False),
@@ -65,15 +65,15 @@ TOPICS: Final = pa.schema(
     ]
 )
 """`is_named`: the name now stands for this topic. `min_isr` is -1 where the topic sets none."""
-DIRECTORIES: Final = pa.schema([pa.field("directory_id", _UUID, nullable=False)])
-CONTEXT: Final = pa.schema(
+DIRECTORIES_SCHEMA: Final = pa.schema([pa.field("directory_id", _UUID, nullable=False)])
+CONTEXT_SCHEMA: Final = pa.schema(
     [
         *(pa.field(name, pa.int64(), nullable=False) for name in SLOTS.values()),
         pa.field("cluster_min_isr", pa.int32(), nullable=True),
         pa.field("controller_id", pa.int32(), nullable=False),
     ]
 )
-NODES: Final = pa.schema(
+NODES_SCHEMA: Final = pa.schema(
     [
         pa.field("node_id", pa.int64(), nullable=False),
         pa.field("min_isr", pa.int32(), nullable=True),
@@ -82,17 +82,17 @@ NODES: Final = pa.schema(
 )
 """`min_isr` is what the node's own config sets, `metadata_version` the highest that it supports as a controller."""
 PARTITION_PARTS: Final = {
-    "partitions": PARTITIONS,
-    "topics": TOPICS,
-    "directories": DIRECTORIES,
-    "context": CONTEXT,
-    "nodes": NODES,
+    "partitions": PARTITIONS_SCHEMA,
+    "topics": TOPICS_SCHEMA,
+    "directories": DIRECTORIES_SCHEMA,
+    "context": CONTEXT_SCHEMA,
+    "nodes": NODES_SCHEMA,
 }
 Cells = npt.NDArray[np.int32]
 
 
 def partition_columns(rows: Cells, arena: Cells, topic_place: Cells, directory_place: Cells) -> pa.RecordBatch:
-    """Partitions as columns of `PARTITIONS`.
+    """Partitions as columns of `PARTITIONS_SCHEMA`.
 
     `rows`: shape (partitions, PARTITION_CELLS), lists in `arena`. `topic_place` and `directory_place` are, by number,
     the rows that stand for them in their parts.
@@ -104,7 +104,7 @@ def partition_columns(rows: Cells, arena: Cells, topic_place: Cells, directory_p
         offsets, values = list_values(rows, arena, number)
         values = directory_place[values] if number == layout.DIRECTORIES else values
         columns[name] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, pa.int32()))
-    return pa.RecordBatch.from_arrays([columns[name] for name in PARTITIONS.names], schema=PARTITIONS)
+    return pa.RecordBatch.from_arrays([columns[name] for name in PARTITIONS_SCHEMA.names], schema=PARTITIONS_SCHEMA)
 
 
 def list_values(rows: Cells, arena: Cells, number: int) -> tuple[npt.NDArray[np.int64], Cells]:
@@ -126,7 +126,7 @@ class PartitionTables:
 
     @classmethod
     def of(cls, columns: pa.RecordBatch, topic_min_isr: Cells) -> PartitionTables:
-        """From columns of `PARTITIONS`; `topic_min_isr` has a value for each topic. Raises ValueError."""
+        """From columns of `PARTITIONS_SCHEMA`; `topic_min_isr` has a value for each topic. Raises ValueError."""
         count = columns.num_rows
         topic = columns.column("topic").to_numpy()
         if count and (topic.min() < 0 or topic.max() >= len(topic_min_isr)):

@@ -192,7 +192,7 @@ class PartitionContext:
         return int(FIRST_LEVEL_WITH_ELR <= newest < FIRST_LEVEL_WITHOUT_ELR_WIPE)
 
     def node_rows(self) -> list[dict[str, Any]]:
-        """What is known of nodes, as rows of `kept_partitions.NODES`; a config may name what is no node id."""
+        """What is known of nodes, as rows of `kept_partitions.NODES_SCHEMA`; a config may name what is no node id."""
         return [
             {
                 "node_id": node_id,

@@ -19,11 +19,11 @@ from kraft_audit.replay.kernels import codes, kernel, layout
 from kraft_audit.replay.kernels.codes import Cause
 from kraft_audit.replay.partitions.interning import UuidNumbers, larger, uuid_array, uuid_values
 from kraft_audit.replay.partitions.kept_partitions import (
-    CONTEXT,
-    DIRECTORIES,
-    NODES,
+    CONTEXT_SCHEMA,
+    DIRECTORIES_SCHEMA,
+    NODES_SCHEMA,
     SLOTS,
-    TOPICS,
+    TOPICS_SCHEMA,
     PartitionTables,
     list_values,
     partition_columns,
@@ -41,7 +41,7 @@ from kraft_audit.tables.kept_parts import rows_batch
 from kraft_audit.tables.topic_shares import TopicShare
 from kraft_codec.text.java_text import UUID_TEXT_CHARACTERS, uuid_bytes
 
-MIGRATING: Final = uuid_bytes("AAAAAAAAAAAAAAAAAAAAAA")
+MIGRATING_DIRECTORY: Final = uuid_bytes("AAAAAAAAAAAAAAAAAAAAAA")
 _ARENA_SLACK: Final = 1 << 20
 _GROWTH: Final = 8
 """The factor by which a full table grows. A large one is cheap: pages that were never written take no memory, but each
@@ -96,7 +96,7 @@ class PartitionReplay:
         self._topics = UuidNumbers()
         self._is_own_topic = np.zeros(0, bool)
         self._directories = UuidNumbers()
-        self._directories.number(MIGRATING)
+        self._directories.number(MIGRATING_DIRECTORY)
         self._context = PartitionContext(self._topics, self._default_min_isr)
         self._block = np.zeros(layout.SLOT_COUNT, np.int64)
         self._partitions = np.zeros((0, layout.PARTITION_CELLS), np.int32)
@@ -184,7 +184,9 @@ class PartitionReplay:
         named = np.array(sorted(context.topic_numbers.values()), np.int32)
         topics = np.unique(np.concatenate((rows[:, layout.TOPIC], named)))
         _, values = list_values(rows, self._arena, layout.DIRECTORIES)
-        directories = np.unique(np.concatenate((values, np.zeros(1, np.int32))))  # MIGRATING is always the first
+        directories = np.unique(
+            np.concatenate((values, np.zeros(1, np.int32)))
+        )  # MIGRATING_DIRECTORY is always the first
         names = [context.topic_names.text(number) for number in topics.tolist()]
         numbers = zip(topics.tolist(), names, strict=True)
         min_isr = np.full(self._topics.count, -1, np.int32)
@@ -201,13 +203,13 @@ class PartitionReplay:
                     pa.array([context.topic_numbers.get(name) == number for number, name in numbers], pa.bool_()),
                     pa.array(min_isr[topics], pa.int32()),
                 ],
-                schema=TOPICS,
+                schema=TOPICS_SCHEMA,
             ),
             "directories": pa.RecordBatch.from_arrays(
-                [uuid_array(self._directories.values[directories])], schema=DIRECTORIES
+                [uuid_array(self._directories.values[directories])], schema=DIRECTORIES_SCHEMA
             ),
-            "context": rows_batch(CONTEXT, [{**block, **others}]),
-            "nodes": rows_batch(NODES, context.node_rows()),
+            "context": rows_batch(CONTEXT_SCHEMA, [{**block, **others}]),
+            "nodes": rows_batch(NODES_SCHEMA, context.node_rows()),
         }
 
     def restore(self, parts: Mapping[str, pa.RecordBatch]) -> None:
@@ -217,7 +219,7 @@ class PartitionReplay:
         self._topics.numbers(uuid_values(topics.column("topic_id")))
         self._directories.numbers(uuid_values(parts["directories"].column("directory_id")))
         if (self._topics.count, self._directories.count) != (topics.num_rows, parts["directories"].num_rows):
-            raise ValueError("an id stands in it twice, or the first directory is not MIGRATING")
+            raise ValueError("an id stands in it twice, or the first directory is not MIGRATING_DIRECTORY")
         tables = PartitionTables.of(parts["partitions"], topics.column("min_isr").to_numpy())
         self._partitions, self._topic_rows, self._arena = tables.partitions, tables.topics, tables.arena
         self._topic_count, self._compacted_size = topics.num_rows, len(tables.arena)

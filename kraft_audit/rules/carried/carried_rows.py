@@ -45,14 +45,14 @@ WHOLE: Final = ("decode_errors", "feature_changes")
 """Features are few, and which level was in effect at an offset is asked of old ones, too. Each damage is open."""
 FROM_THE_SURVEY: Final = {"voter_sets": ("from_offset", "from_epoch"), "leader_epochs": ("from_offset", "epoch")}
 """What a survey says, by what makes a row's key. Rows that a later survey does not have are added to it."""
-FORMAT: Final = 8
+RULE_STATE_FORMAT: Final = 8
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
 
 
 def rules_key(settings: Mapping[str, RuleSettings], defaults: Mapping[str, str]) -> str:
     """What carried rows are good for: a judgement by other rules, thresholds or static configs begins again."""
     limits = {rule_id: {**rule.defaults, **settings.get(rule_id, {})} for rule_id, rule in rules().items()}
-    text = json.dumps([FORMAT, limits, dict(defaults)], sort_keys=True)
+    text = json.dumps([RULE_STATE_FORMAT, limits, dict(defaults)], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -31,7 +31,7 @@ QUORUM_TABLES: Final = ("captures", "leader_epochs", "watermarks", "voter_sets",
 """What the standing of a quorum is read from."""
 STALLED_AFTER_MS: Final = 10_000
 """Records above `high` may span so much log time before the quorum counts as stalled."""
-STOPPED_IN_ORDER: Final = "every broker left by controlled shutdown"
+AT_REST_REASON: Final = "every broker left by controlled shutdown"
 QUIET_AFTER_MS: Final = 10_000
 """So long the logs of running nodes may stand still before they count as without a leader."""
 IDLE_BATCH_MS: Final = 2_000
@@ -139,7 +139,7 @@ def _standing(history: ClusterHistory) -> QuorumStanding:
     if has_batches and (open_loss := undecided_majority(history)) is not None:
         return replace(facts, standing=Standing.UNDECIDED, reason=open_loss)
     if facts.is_stopped_in_order:
-        return replace(facts, standing=Standing.AT_REST, reason=STOPPED_IN_ORDER)
+        return replace(facts, standing=Standing.AT_REST, reason=AT_REST_REASON)
     return replace(facts, standing=Standing.HEALTHY, reason=f"node {facts.leader_id} leads epoch {facts.epoch}")
 
 
@@ -208,7 +208,7 @@ def _leaderless(history: ClusterHistory, rows: list[TableRow], facts: QuorumStan
     in_epoch = [row for row in rows if row["leader_epoch"] == facts.epoch]
     is_observed = any(row["node_id"] not in facts.voters for row in in_epoch)
     if facts.is_stopped_in_order and not is_observed and not history.operator.is_running:
-        return Standing.AT_REST, STOPPED_IN_ORDER
+        return Standing.AT_REST, AT_REST_REASON
     votes = (row["voted_id"] for row in in_epoch if row["node_id"] in facts.voters)
     granted = Counter(voted for voted in votes if voted is not None and voted >= 0)
     for voter in facts.missing:

@@ -49,11 +49,12 @@ from kraft_codec.schemas.releases import (
     release_text,
 )
 
-DENY: Final = (2, "DENY")
-ALLOW: Final = (3, "ALLOW")
+DENY_VALUES: Final = (2, "DENY")
+ALLOW_VALUES: Final = (3, "ALLOW")
 ALL_OPERATIONS: Final = (2, "ALL")
-LITERAL: Final = (3, "LITERAL")
-PREFIXED: Final = (4, "PREFIXED")
+LITERAL_VALUES: Final = (3, "LITERAL")
+PREFIXED_VALUES: Final = (4, "PREFIXED")
+"""Each as the number that an ACL's record has, and as Kafka names it."""
 EVERYONE: Final = "User:*"
 
 
@@ -115,9 +116,9 @@ def kb004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     newest = history.newest_rows("security_changes", "kind", "subject")
     acls = {subject: (row, _acl(row)) for (kind, subject), row in newest.items() if kind == "ACL" and row["exists"]}
     level = feature_level(history, METADATA_VERSION_FEATURE)
-    denying = [acl for _, acl in acls.values() if _is_of_everyone(acl, DENY) and acl.get("host") == "*"]
+    denying = [acl for _, acl in acls.values() if _is_of_everyone(acl, DENY_VALUES) and acl.get("host") == "*"]
     for subject, (row, acl) in sorted(acls.items()):
-        if not _is_of_everyone(acl, ALLOW) or any(_covers(denied, acl) for denied in denying):
+        if not _is_of_everyone(acl, ALLOW_VALUES) or any(_covers(denied, acl) for denied in denying):
             continue
         severity, hosts = _hosts(str(acl.get("host")), level)
         if severity is not None:
@@ -140,9 +141,9 @@ def _covers(denying: Mapping[str, Any], allowing: Mapping[str, Any]) -> bool:
     if denying.get("resourcetype") != allowing.get("resourcetype"):
         return False
     name, wanted = str(denying.get("resourcename")), str(allowing.get("resourcename"))
-    if denying.get("patterntype") in LITERAL:
-        return name == "*" or (name == wanted and allowing.get("patterntype") in LITERAL)
-    return denying.get("patterntype") in PREFIXED and wanted != "*" and wanted.startswith(name)
+    if denying.get("patterntype") in LITERAL_VALUES:
+        return name == "*" or (name == wanted and allowing.get("patterntype") in LITERAL_VALUES)
+    return denying.get("patterntype") in PREFIXED_VALUES and wanted != "*" and wanted.startswith(name)
 
 
 def _hosts(host: str, level: int | None) -> tuple[Severity | None, str]:

@@ -18,7 +18,7 @@ from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, th
 from kraft_audit.text.readable import HOUR_MS, nouns
 from kraft_codec.schemas import Dialect
 
-EPOCHS_SHOWN: Final = 10
+EVIDENCE_EPOCHS_MAX: Final = 10
 WITHOUT_LEADER: Final = "burnt"
 """How the table `leader_epochs` marks an epoch that no leader began (its column ended_by)."""
 
@@ -53,7 +53,7 @@ def kq005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             late.append(row)
     if late:
         epochs = nouns("epoch", [row["epoch"] for row in late])
-        facts = tuple(map(epoch_evidence, late[:EPOCHS_SHOWN]))
+        facts = tuple(map(epoch_evidence, late[:EVIDENCE_EPOCHS_MAX]))
         summary = f"the LeaderChange of {epochs} is not the first record"
         words = words_for("KQ005", "late")
         yield case_at(late[0], "LeaderChange records", summary, epoch=late[0]["epoch"], evidence=facts, **words)
@@ -161,7 +161,7 @@ def _storm_case(history: ClusterHistory, epochs: list[TableRow], busiest: int, l
         words = words_for("KQ016", "restarts")
         text += f": voters were started {starts} times meanwhile"
     is_over = (history.end_ms or last["timestamp_ms"]) - last["timestamp_ms"] > HOUR_MS
-    facts = tuple(map(epoch_evidence, epochs[:EPOCHS_SHOWN]))
+    facts = tuple(map(epoch_evidence, epochs[:EVIDENCE_EPOCHS_MAX]))
     at = {"epoch": first["epoch"], "evidence": facts, "is_over": is_over}
     return case_at(first, "leader epochs", text, **at, **words)
 

@@ -29,7 +29,7 @@ from kraft_audit.text.readable import any_of, duration, when
 
 DEPARTURE_ROWS: Final = 50
 """How many changes of a partition are searched for the one by which a replica left; an incident has fewer."""
-NEVER: Final = int(np.iinfo(np.int64).max)
+UNREACHED_OFFSET: Final = int(np.iinfo(np.int64).max)
 
 
 def _departures(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
@@ -188,8 +188,8 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     until, row_of_change = states.next_offset, states.row_of_change()
     sole = (isr.lengths == 1) & (states.changes.leader == -1)
     usable = states.in_order(states.changes.exists & ~sole)
-    judged_at = np.full(len(states), NEVER)
-    listed_from, listed_to = np.full(len(states), NEVER), np.full(len(states), -1)
+    judged_at = np.full(len(states), UNREACHED_OFFSET)
+    listed_from, listed_to = np.full(len(states), UNREACHED_OFFSET), np.full(len(states), -1)
     for broker, (began, ended) in spans.items():
         rows = row_of_change[isr.row_of_value[isr.values == broker]]
         rows = rows[usable[rows]]
@@ -214,7 +214,7 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         ]
         return f"{states.describe(row)}: {', '.join(dead) or 'a member was fenced meanwhile'}"
 
-    condition = judged_at < NEVER
+    condition = judged_at < UNREACHED_OFFSET
     times = {row["from_offset"]: row["timestamp_ms"] for row in history.rows("broker_changes")}
     rows = {(states.name(row), int(states.from_offset[row])): row for row in np.flatnonzero(condition).tolist()}
     for case in cases_where_known(history, states, condition, judged_at, describe):
@@ -229,7 +229,7 @@ def _while_away(case: Case, from_offset: int, to_offset: int, times: Mapping[int
     """A case with the span in which the broker was away and listed: it begins and ends with a change of either."""
     if case.undecided is not None:
         return case
-    is_open = to_offset == NEVER
+    is_open = to_offset == UNREACHED_OFFSET
     return case._replace(
         from_offset=from_offset,
         from_ms=times.get(from_offset, case.from_ms),

@@ -35,7 +35,7 @@ from kraft_codec.schemas.releases import (
     METADATA_VERSION_FEATURE,
 )
 
-DIFFERENCES_SHOWN: Final = 20
+STATE_DIFFERENCES_SHOWN: Final = 20
 CONFIG_OF_TOPIC: Final = "config TOPIC "
 ONLY_THERE: Final = ": only in the snapshot"
 
@@ -127,7 +127,7 @@ def _outlier(history: ClusterHistory, side: _Side, others: str, *, is_outlier: b
     bug = "; Kafka's ConfigurationsDelta bug: configs of a deleted topic are left" if words else ""
     at: dict[str, Any] = {"from_offset": check.end_offset, "epoch": check.epoch, **words}
     summary = f"its state is not {compared}: {first}; {side_text}{bug}"
-    texts = check.differences[:DIFFERENCES_SHOWN]
+    texts = check.differences[:STATE_DIFFERENCES_SHOWN]
     if not check.holders:
         yield Case(name, summary, evidence=tuple(Evidence(text, path=check.path) for text in texts), **at)
     for replica in check.holders:
@@ -145,7 +145,7 @@ def _replay_case(side: _Side) -> Case:
     )
     facts = tuple(
         Evidence(text, path=printable(replica.path), node_id=replica.node_id)
-        for text in check.differences[:DIFFERENCES_SHOWN]
+        for text in check.differences[:STATE_DIFFERENCES_SHOWN]
         for replica in check.holders[:1]
     )
     words = words_for("KQ011", "replay_differs")

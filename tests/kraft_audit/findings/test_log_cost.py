@@ -12,7 +12,7 @@ import pytest
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.findings.log_cost import IDLE, NO_OP, CostBy, CostRow, LogCost
+from kraft_audit.findings.log_cost import IDLE, NO_OP_TYPE, CostBy, CostRow, LogCost
 from kraft_engine.runs.simulate import simulate
 
 CAPTURES = (
@@ -76,7 +76,7 @@ def test_types_cost_what_a_count_by_hand_gives(captured_logs: Path) -> None:
     expected: dict[str, Fraction] = defaultdict(Fraction)
     for base, batch in batches.items():
         rest = Fraction(batch["size_bytes"] - sum(row["value_bytes"] for row in values[base]), batch["record_count"])
-        expected[NO_OP] += rest * (batch["record_count"] - len(values[base]))
+        expected[NO_OP_TYPE] += rest * (batch["record_count"] - len(values[base]))
         for row in values[base]:
             expected[str(row["record_type"])] += row["value_bytes"] + rest
     found = _rows(cluster.cost(), CostBy.TYPE)
@@ -106,7 +106,7 @@ def test_a_planted_culprit_is_first(scenario: str, tmp_path: Path) -> None:
 def test_an_idle_cluster_pays_for_no_ops(captured_logs: Path) -> None:
     cost = _only(captured_logs / "elr" / "06-kill-13-last-replica").cost()
     assert _rows(cost, CostBy.CAUSE)[IDLE] == CostRow(
-        CostBy.CAUSE, IDLE, *((row := _rows(cost, CostBy.TYPE)[NO_OP]).size_bytes, row.record_count, row.share)
+        CostBy.CAUSE, IDLE, *((row := _rows(cost, CostBy.TYPE)[NO_OP_TYPE]).size_bytes, row.record_count, row.share)
     )
 
 

@@ -83,7 +83,7 @@ def test_parts_are_ordered_one_by_one(lake: DeltaLake, monkeypatch: pytest.Monke
     assert keys == sorted(keys)
     assert len(keys) == 4000
     monkeypatch.setattr(joined_files, "SORTED_BYTES", 1)
-    monkeypatch.setattr(joined_files, "READ_ROWS", 100)
+    monkeypatch.setattr(joined_files, "ROWS_AT_ONCE", 100)
     join(lake, "offset")
     offsets = rows_of(lake).column("offset").to_pylist()
     assert offsets != sorted(offsets)

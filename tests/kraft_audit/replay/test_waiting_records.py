@@ -49,7 +49,7 @@ def rows_of(waiting: WaitingRecords) -> dict[str, list[dict[str, Any]]]:
 )
 def test_blocks_are_the_same_in_whichever_hours_they_came(names: list[str], cuts: set[int], start: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting_records, "BLOCK_OFFSETS", BLOCK)
+        patch.setattr(waiting_records, "WAITING_BLOCK_OFFSETS", BLOCK)
         whole, parts = WaitingRecords(), dict[str, bytes]()
         whole.append(window(names, start))
         ends = [cut for cut in sorted(cuts) if cut < len(names)]
@@ -62,7 +62,7 @@ def test_blocks_are_the_same_in_whichever_hours_they_came(names: list[str], cuts
 
 
 def test_a_whole_block_is_not_read_to_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_records, "BLOCK_OFFSETS", BLOCK)
+    monkeypatch.setattr(waiting_records, "WAITING_BLOCK_OFFSETS", BLOCK)
     first = WaitingRecords()
     first.append(window(["NoOpRecord"] * (2 * BLOCK + 3), 0))
     parts = first.parts()

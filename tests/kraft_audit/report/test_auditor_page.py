@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.report.auditor_page import CSV_COLUMNS, Audit, control_page
+from kraft_audit.report.auditor_page import CONTROLS_CSV_COLUMNS, Audit, control_page
 from kraft_audit.report.cluster_page import cluster_view
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.site import write_site
@@ -53,7 +53,7 @@ def test_pages_and_rows_say_the_same(clusters: list[ClusterInput], tmp_path: Pat
     write_site(GivenSource(clusters), folder)
     with (folder / "controls.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == CSV_COLUMNS
+    assert tuple(rows[0]) == CONTROLS_CSV_COLUMNS
     assert len(rows) == len(CONTROLS) * len(clusters)
     for name in CONTROLS:
         page = (folder / "controls" / f"{name}.html").read_text()

@@ -12,7 +12,7 @@ from kraft_audit.report.cluster_page import cluster_view
 from kraft_audit.report.control_matrix import broken_spans, control_cells
 from kraft_audit.report.fleet_page import Fleet, fleet_view, needs_in_words
 from kraft_audit.report.report_source import ClusterInput
-from kraft_audit.report.since_last import FILE
+from kraft_audit.report.since_last import INCIDENTS_FILE
 from kraft_audit.report.site import said_and_command, write_site
 from kraft_audit.rules.rule_model import CONTROLS
 from tests.builders.report_sources import NOW_MS, GivenSource, path_source
@@ -78,10 +78,10 @@ def test_a_file_that_no_report_left_counts_as_none(text: str, captured_logs: Pat
     folder = tmp_path / "site"
     given = _given(captured_logs / "six" / "06-three-of-six-down")
     write_site(GivenSource([given]), folder)
-    (folder / FILE).write_text(text, encoding="utf-8", errors="surrogatepass")
+    (folder / INCIDENTS_FILE).write_text(text, encoding="utf-8", errors="surrogatepass")
     write_site(GivenSource([given]), folder)
     assert "Opened since" not in (folder / "index.html").read_text()
-    assert json.loads((folder / FILE).read_text())["incidents"]
+    assert json.loads((folder / INCIDENTS_FILE).read_text())["incidents"]
 
 
 def test_strips_are_what_was_open_hour_by_hour(captured_logs: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_lake_answers_what_check_answers(name: str, captured_logs: Path, tmp_p
 
 
 def test_what_cannot_be_asked_of_a_lake_is_said(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_source, "CLUSTERS_ASKED_MAX", len(PATHS) - 1)
+    monkeypatch.setattr(lake_source, "REPORT_CLUSTERS_ASKED_MAX", len(PATHS) - 1)
     for given in LakeSource(str(lake), has_pages=True).clusters():
         assert given.permissions is not None
         assert f"{len(PATHS)} clusters" in str(given.permissions.skipped)

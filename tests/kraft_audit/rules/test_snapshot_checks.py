@@ -142,7 +142,7 @@ def test_differences_are_reported_up_to_a_number(small_corpus: Path, monkeypatch
     lost = ("TopicRecord", "RegisterBrokerRecord", "FeatureLevelRecord")
     everything = _differences(small_corpus, *lost)
     assert len(everything) > 2
-    monkeypatch.setattr(state_comparison, "DIFFERENCES_MAX", 2)
+    monkeypatch.setattr(state_comparison, "STATE_DIFFERENCES_MAX", 2)
     assert _differences(small_corpus, *lost) == everything[:2]
 
 

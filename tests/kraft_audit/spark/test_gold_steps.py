@@ -17,7 +17,7 @@ import pytest
 
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.gold_tables import fleet_waivers
-from kraft_audit.lake.gold.open_incidents import ClusterState
+from kraft_audit.lake.gold.open_incidents import ClusterSummary
 from kraft_audit.lake.pipeline import Run, Step
 from kraft_audit.lake.progress import FindingCounts, RunResult, findings_line, summary_text
 from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
@@ -191,9 +191,9 @@ def test_the_summary_says_what_is_open_in_each_cluster() -> None:
     counts = FindingCounts({"critical": 2, "high": 0, "medium": 1, "low": 0}, waived=3, expired=0, undecided=4)
     assert findings_line(counts) == "3 open (2 critical, 1 medium), 3 waived, 4 undecided"
     states = [
-        ClusterState("a", "orders", "no leader", ("Epoch 9 has no leader", "Broker 13 lost"), {"critical": 2}, {}),
-        ClusterState("b", "logs", "no alarm", (), {"high": 2}, {"KB003": 2}),
-        ClusterState("c", "quiet", "no alarm", (), {"low": 3}, {}),
+        ClusterSummary("a", "orders", "no leader", ("Epoch 9 has no leader", "Broker 13 lost"), {"critical": 2}, {}),
+        ClusterSummary("b", "logs", "no alarm", (), {"high": 2}, {"KB003": 2}),
+        ClusterSummary("c", "quiet", "no alarm", (), {"low": 3}, {}),
     ]
     assert [state.urgency for state in states] == sorted(state.urgency for state in states)
     lines = summary_text(RunResult("lake", findings=counts, states=states)).splitlines()

@@ -18,7 +18,7 @@ import pytest
 import kraft_audit
 from kraft_audit.commands.cli import run_command
 from kraft_audit.findings.pack.batch_chain import (
-    BLOCK_OFFSETS,
+    CHAIN_BLOCK_OFFSETS,
     CommittedBatches,
     chain_of_cluster,
     chain_rows,
@@ -111,7 +111,9 @@ def test_logs_that_begin_elsewhere_share_their_blocks() -> None:
     whole, later = (_synthetic(range(start, 5_005, 7), 7) for start in (0, 1_400))
     of_whole, of_later = list(chain_rows(whole)), list(chain_rows(later))
     assert sum(row["batch_count"] for row in of_whole) == len(whole)
-    assert all(row["from_offset"] // BLOCK_OFFSETS == (row["to_offset"] - 7) // BLOCK_OFFSETS for row in of_whole)
+    assert all(
+        row["from_offset"] // CHAIN_BLOCK_OFFSETS == (row["to_offset"] - 7) // CHAIN_BLOCK_OFFSETS for row in of_whole
+    )
     assert all(first["to_offset"] == second["from_offset"] for first, second in pairwise(of_whole))
     for number, row in enumerate(of_whole):
         assert row["identity_chain"] == _linked([each["identity_block"] for each in of_whole[: number + 1]])

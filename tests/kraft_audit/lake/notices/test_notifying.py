@@ -159,7 +159,7 @@ def test_what_a_target_does_not_take_is_sent_by_the_next_call(
 ) -> None:
     file = config(tmp_path, hook)
     lake.run(["a"], [incident()])
-    hook.refuse = notifying.ATTEMPTS
+    hook.refuse = notifying.SEND_ATTEMPTS_MAX
     (failed,) = call(lake, file)
     assert (failed.stage, failed.why) == ("failed", "it answered with status 503")
     assert "secret-path" not in str(failed)

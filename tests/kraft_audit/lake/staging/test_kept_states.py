@@ -17,7 +17,7 @@ from kraft_audit.lake.maintenance import DeltaMaintainer, maintain_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings
 from kraft_audit.lake.staging import state_store
 from kraft_audit.lake.staging.cluster_reading import SCRUB
-from kraft_audit.lake.staging.state_store import FOLDER
+from kraft_audit.lake.staging.state_store import STATES_FOLDER
 from kraft_audit.tables import kept_parts
 from tests.builders.hourly_disks import HourlyDisks
 
@@ -53,7 +53,7 @@ class HourlyLake:
         return state
 
     def files(self) -> list[Path]:
-        return [path for path in Path(self.fleet.lake, FOLDER).rglob("*") if path.is_file()]
+        return [path for path in Path(self.fleet.lake, STATES_FOLDER).rglob("*") if path.is_file()]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_an_hour_goes_on_from_the_state_that_its_plan_names(lake: HourlyLake) ->
     assert len(names) == 5
     assert {path.name for path in lake.files()} == names
     maintained = list(maintain_lake(DeltaLake(lake.fleet.lake), maintainer(lake), MaintainSettings()))
-    assert (maintained[0].table, maintained[0].files_vacuumed) == (FOLDER, 2)
+    assert (maintained[0].table, maintained[0].files_vacuumed) == (STATES_FOLDER, 2)
     assert len(lake.files()) == 3
     assert lake.pass_hour() == []
 
@@ -89,7 +89,7 @@ def test_states_are_kept_as_changes_of_one_that_stays_while_it_is_needed(
     assert len(lake.files()) == 4
     for _ in range(2):
         (maintained, *_) = maintain_lake(DeltaLake(lake.fleet.lake), maintainer(lake), MaintainSettings())
-        assert (maintained.table, maintained.files_vacuumed) == (FOLDER, 0), "all three are of the first one"
+        assert (maintained.table, maintained.files_vacuumed) == (STATES_FOLDER, 0), "all three are of the first one"
     monkeypatch.setattr(kept_parts, "SHARE_MAX", 0.0)
     assert lake.pass_hour() == []
     assert "-" not in lake.state.kept_state, "it has changed too much"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.lake.staging.state_store import FOLDER, delete_states, get_state, put_state
+from kraft_audit.lake.staging.state_store import STATES_FOLDER, delete_states, get_state, put_state
 from kraft_audit.tables.kept_parts import KeptPartsError
 
 
@@ -17,7 +17,7 @@ def test_a_state_is_found_by_its_name(history: str, tmp_path: Path) -> None:
     assert put_state(lake, history, b"first") == name
     assert get_state(lake, history, name).content == b"first"
     assert put_state(lake, history, b"second") != name
-    assert {path.parent.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / "lake" / FOLDER}
+    assert {path.parent.parent for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / "lake" / STATES_FOLDER}
     with pytest.raises(KeptPartsError, match="not in the lake"):
         get_state(lake, "another", name)
 

@@ -11,7 +11,7 @@ import pytest
 
 from kraft_audit.quorum.committed_interval import committed_interval
 from kraft_audit.quorum.voter_history import VoterSet, in_effect
-from kraft_audit.recovery.may_i.electorate import NEVER
+from kraft_audit.recovery.may_i.electorate import NO_EPOCH
 from kraft_audit.recovery.may_i.start_safety import StartSafety, durability, start_safety
 from tests.builders.election_model import loss_within, moment_of
 from tests.builders.small_raft import SmallRaft, capture
@@ -105,7 +105,7 @@ def test_a_quorum_at_rest_whose_disks_are_all_there_is_decided() -> None:
     for seed in range(2_000, 2_400):
         case = Case(seed, accidents=False, reads_all=True)
         safety = case.safety
-        if safety is None or safety.low != safety.high or any(disk.forgotten_to != NEVER for disk in safety.disks):
+        if safety is None or safety.low != safety.high or any(disk.forgotten_to != NO_EPOCH for disk in safety.disks):
             continue
         verdict = verdict_of(case)
         counts[verdict] += 1
