@@ -75,7 +75,7 @@ def register(
     require_lake(there)
     made = list(statements(uri, catalog, schema, [name for name in CATALOG_TABLES if there.exists(name)]))
     if execute:
-        from kraft_audit.spark.catalog import execute_statements
+        from kraft_audit.spark.catalog_statements import execute_statements
 
         execute_statements(uri, made, spark_conf)
         remark(f"registered: {sum(each.kind == 'view' for each in made)} views in {schema}")

@@ -23,8 +23,8 @@ import pyarrow as pa
 from kraft_audit.capture.decoded_records import RecordColumns, between, end_of
 from kraft_audit.capture.plan import default_min_isr
 from kraft_audit.replay.kernels.layout import FULL_BATCH_RECORDS
-from kraft_audit.replay.partitions.partition_events import CHANGE_RECORD
 from kraft_audit.replay.partitions.partition_replay import PartitionReplay, ReplayProblem
+from kraft_audit.replay.partitions.window_events import CHANGE_RECORD
 from kraft_audit.replay.state_machines import (
     BrokerStateMachine,
     ConfigStateMachine,

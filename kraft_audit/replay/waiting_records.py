@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.capture.decoded_records import RecordColumns, batches_of, between
-from kraft_audit.replay.partitions.partition_events import CHANGE_RECORD, PARTITION_RECORD
+from kraft_audit.replay.partitions.window_events import CHANGE_RECORD, PARTITION_RECORD
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes
 from kraft_codec.columns import typed_schema
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS

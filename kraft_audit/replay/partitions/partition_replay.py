@@ -28,14 +28,14 @@ from kraft_audit.replay.partitions.kept_partitions import (
     list_values,
     partition_columns,
 )
-from kraft_audit.replay.partitions.partition_events import (
+from kraft_audit.replay.partitions.partition_rows import PartitionRows, exposure_rows
+from kraft_audit.replay.partitions.window_events import (
     PartitionContext,
     WindowEvents,
     merged_events,
     partition_inputs,
     rare_events,
 )
-from kraft_audit.replay.partitions.partition_rows import PartitionRows, exposure_rows
 from kraft_audit.tables.contract import MAX_BATCH_ROWS
 from kraft_audit.tables.kept_parts import rows_batch
 from kraft_audit.tables.topic_shares import TopicShare

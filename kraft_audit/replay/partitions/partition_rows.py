@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kraft_audit.replay.kernels import codes, kernel, layout
 from kraft_audit.replay.partitions.interning import TextTable, UuidNumbers
-from kraft_audit.replay.partitions.partition_events import WindowEvents
+from kraft_audit.replay.partitions.window_events import WindowEvents
 from kraft_audit.tables.contract import MAX_BATCH_ROWS, build_batch
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, TEXTS
 from kraft_codec.columns.buffers import Pieces, addresses

@@ -13,7 +13,7 @@ from chispa import assert_df_equality
 from kraft_audit.lake.catalog import CATALOG_TABLES, statements, views
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.settings import FleetSettings
-from kraft_audit.spark.catalog import execute_statements
+from kraft_audit.spark.catalog_statements import execute_statements
 from kraft_audit.tables.gold import GOLD_VIEWS
 from kraft_codec.errors import InputError
 from tests.builders.commands import COMMAND
