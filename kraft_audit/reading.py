@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, TableRows
 from kraft_audit.capture.cluster_pass import ClusterPass, ToRows
-from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.decoded_records import (
     Decoder,
     Records,
@@ -40,6 +40,7 @@ from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.capture.survey import Survey
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, FILES, RECORDS
 from kraft_audit.tables.contract import slices
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect

@@ -18,10 +18,10 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
 from kraft_audit.commands.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, app
-from kraft_audit.commands.ending import EXIT_CODES
 from kraft_audit.findings.rule_pages import pages as rule_pages
 from kraft_audit.lake.settings import ClusterLabels, ClusterSettings, FleetSettings
 from kraft_audit.tables.contract import Table
+from kraft_audit.text.exit_codes import EXIT_CODES
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = {

@@ -29,11 +29,11 @@ from kraft_audit.archive.runs import (
     snapshot_sources,
 )
 from kraft_audit.capture.bronze_rows import LOG_SOURCE
-from kraft_audit.capture.continuity import Rows
-from kraft_audit.capture.plan import ClusterPlan, FilePlan, ReplicaPlan
+from kraft_audit.capture.plan import ClusterPlan, FilePlan, Identity, ReplicaPlan
 from kraft_audit.capture.presence import PRESENT
 from kraft_audit.tables.bronze import CAPTURES
 from kraft_audit.tables.contract import build_rows, with_column
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.columns.buffers import Bytes
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, segment_name
@@ -45,7 +45,6 @@ from kraft_codec.storage.random_access import DirEntry, EntryKind, Limits, Listi
 
 CAPTURES_BYTES: Final = 1 << 30
 """Up to so many bytes of log all captures are read again; beyond, those that a later capture contains are left out."""
-CaptureIdentity = tuple[Any, ...]
 Stamp = tuple[int, int, int]
 Round = tuple[int, int, str]
 FindWhole = Callable[[Collection[ArchivedKey]], Mapping[ArchivedKey, Bytes]]
@@ -133,7 +132,7 @@ class ArchivedCapture:
 
     row: Mapping[str, Any]
     stamp: Stamp
-    identity: CaptureIdentity
+    identity: Identity
 
 
 def archived_cluster(
@@ -204,7 +203,7 @@ def _stamp(row: Mapping[str, Any]) -> Stamp:
     return row["plan"], row["captured_at_ms"], row["capture_number"]
 
 
-def _identity(row: Mapping[str, Any]) -> CaptureIdentity:
+def _identity(row: Mapping[str, Any]) -> Identity:
     if row["node_id"] is None:
         return (-1, row["root"], row["path"])
     return (row["node_id"], row["directory_id"] or "", "")
@@ -214,7 +213,7 @@ class _Holdings:
     """Who held which batch, and which snapshot, when."""
 
     def __init__(self, table: pa.Table, batches: ArchivedBatches) -> None:
-        self.snapshots: dict[CaptureIdentity, list[tuple[Stamp, str, str]]] = defaultdict(list)
+        self.snapshots: dict[Identity, list[tuple[Stamp, str, str]]] = defaultdict(list)
         self._size_bytes = batches.size_bytes
         is_log = np.array([source == LOG_SOURCE for source in table.column("source").to_pylist()], bool)
         copies = table.filter(pa.array(~is_log)).to_pylist()
@@ -223,7 +222,7 @@ class _Holdings:
         ):
             self.snapshots[identity].append((stamp, source, file))
         log = table.filter(pa.array(is_log))
-        self._rows: dict[CaptureIdentity, tuple[Rows, list[Stamp], Rows, npt.NDArray[np.bool_]]] = {}
+        self._rows: dict[Identity, tuple[Rows, list[Stamp], Rows, npt.NDArray[np.bool_]]] = {}
         numbers = batches.numbers_of(log)
         events, event_of = _events(log)
         is_present = np.array([status == PRESENT for status in log.column("status").to_pylist()], bool)
@@ -261,7 +260,7 @@ class _Holdings:
         return bool((np.isin(place_of, between) & ~is_present).any())
 
 
-def _events(log: pa.Table) -> tuple[list[tuple[Stamp, CaptureIdentity]], Rows]:
+def _events(log: pa.Table) -> tuple[list[tuple[Stamp, Identity]], Rows]:
     """The different (stamp, replica) of some rows in time, and which of them each row is of."""
     names = ("plan", "captured_at_ms", "capture_number", "node_id", "directory_id", "root", "path")
     # Rows of one reading are neighbours and alike: they become Python values once.
@@ -319,7 +318,7 @@ def _round_numbers(
 
 def _chosen(captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_bytes: int) -> set[int]:
     """Every capture, as long as they are not too many bytes; those first that hold what no later one does."""
-    by_identity: dict[CaptureIdentity, list[ArchivedCapture]] = defaultdict(list)
+    by_identity: dict[Identity, list[ArchivedCapture]] = defaultdict(list)
     for capture in captures:
         by_identity[capture.identity].append(capture)
     chosen: set[int] = set()

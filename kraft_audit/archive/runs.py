@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.bronze_rows import LOG_SOURCE
-from kraft_audit.capture.continuity import Rows
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.columns.batches import index_batches
 from kraft_codec.columns.buffers import Bytes, byte_array
 from kraft_codec.columns.records import index_records

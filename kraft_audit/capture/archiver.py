@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.bronze_rows import LOG_SOURCE
-from kraft_audit.capture.continuity import Rows
 from kraft_audit.capture.decoded_records import Records, value_hash
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import Replica
@@ -23,6 +22,7 @@ from kraft_audit.capture.scanner import ValueHash
 from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.tables.bronze import ARCHIVE
 from kraft_audit.tables.contract import build_rows
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.columns.batches import BatchIndex
 from kraft_codec.columns.rewriting import NO_OP_VALUE, plain_image, records_to_rewrite, rewritten, with_new_crc
 from kraft_codec.kernels.codes import OK

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredRun, Disk, Rejoin, most_held, parted_runs, rejoined_runs
-from kraft_audit.capture.continuity import Rows
 from kraft_audit.capture.reconcile import DistinctBatches
+from kraft_audit.tables.number_arrays import Rows
 
 NO_PARENT: Final = -1
 BRANCHES_MAX: Final = 10_000

@@ -9,22 +9,21 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kraft_audit.capture.continuity import Rows
 from kraft_audit.capture.decoded_records import NOT_DECODED, DecodedBatches, Records, reason_of, value_hash
 from kraft_audit.capture.plan import ClusterPlan, Identity, ReplicaPlan, Selection
 from kraft_audit.capture.presence import PRESENT, KnownWindow, Presence, PresenceChange
 from kraft_audit.capture.reconcile import Slice, Window
 from kraft_audit.capture.replica import Replica, replica_columns
 from kraft_audit.capture.scanner import Chunk, DamageRow, FileTally, ValueHash
-from kraft_audit.tables.bronze import BATCHES, CAPTURES, DECODE_ERRORS, FILES
+from kraft_audit.tables.bronze import BATCHES, CAPTURES, DECODE_ERRORS, FILES, TRUNCATED
 from kraft_audit.tables.contract import build_batch, build_rows
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.errors import Reason, kafka_verdict
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.kernels.codes import OK
 from kraft_codec.records.compression import Codec
 
 LOG_SOURCE: Final = "log"
-TRUNCATED: Final = "truncated"
 REFUSED_REMEMBERED: Final = 100_000
 """A refused batch has one row for each replica, not for each capture, as far as this many are remembered."""
 TableRows = tuple[str, pa.RecordBatch]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.archiver import Archiver
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, captures_batch, files_batch
-from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.decoded_records import DecodedBatches, Decoder, Records, judge
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.presence import KnownWindow, Presence
@@ -26,6 +26,7 @@ from kraft_audit.capture.scanner import Chunk
 from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, SnapshotCopy, find_snapshots
 from kraft_audit.capture.survey import Survey, SurveyBuilder
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, FILES, RECORDS
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import Dialect
 

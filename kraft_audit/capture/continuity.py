@@ -17,13 +17,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.columns import BatchIndex
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import REASONS
 from kraft_codec.records.batch import BATCH_LENGTH_MAX, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, crc32c, read_header
 from kraft_codec.storage.random_access import Buffer, RandomAccess
 
-Rows = npt.NDArray[np.int64]
 Masks = npt.NDArray[np.bool_]
 SEARCH_BYTES: Final = 1 << 20
 """How much is searched for a header at a time."""

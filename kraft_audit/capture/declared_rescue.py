@@ -6,22 +6,21 @@ it then explains, the rules decide (`rules.columns.declared_recovery`).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
+from kraft_audit.capture.file_hash import sha256_of
 from kraft_audit.capture.plan import FilePlan, ReplicaPlan
 from kraft_codec.errors import CodecError, Damage, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, snapshot_name
-from kraft_codec.storage.random_access import RandomAccess, Storage, damage_of, join
+from kraft_codec.storage.random_access import Storage, damage_of, join
 
 DECLARED: Final = "rescue"
 """What the key `declared` of such a file says."""
 DECLARATION_BYTES_MAX: Final = 64 << 20
 LOST_NAMED: Final = 20
-HASHED_AT_ONCE: Final = 1 << 20
 DiskKey = tuple[int | None, str | None]
 
 
@@ -189,16 +188,9 @@ def _sha256(storage: Storage, replica: ReplicaPlan, file: FilePlan) -> str | Non
     """None where it cannot be read: the reading of the snapshot itself says that."""
     try:
         with storage.open(join(replica.path, file.name), file.size_bytes) as opened:
-            return _digest(opened, min(opened.size_bytes, file.size_bytes))
+            return sha256_of(opened, min(opened.size_bytes, file.size_bytes))
     except CodecError:
         return None
-
-
-def _digest(opened: RandomAccess, size_bytes: int) -> str:
-    digest = hashlib.sha256()
-    for position in range(0, size_bytes, HASHED_AT_ONCE):
-        digest.update(opened.read_at(position, min(HASHED_AT_ONCE, size_bytes - position)).tobytes())
-    return digest.hexdigest()
 
 
 def _lost(document: Mapping[str, Any]) -> Iterator[str]:

@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.plan import Selection
 from kraft_audit.capture.scanner import Chunk, ValueHash
 from kraft_audit.tables.bronze import RECORDS
 from kraft_audit.tables.contract import build_batch
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.columns import RecordIndex, index_records, json_text, redact, row_groups, typed_columns, typed_schema
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import OK, REASONS

@@ -49,6 +49,7 @@ BatchStamp: TypeAlias = tuple[int, int, int, int, int]
 SnapshotStamp: TypeAlias = tuple[int, int, int]
 """A snapshot: end offset, epoch, timestamp of the last record in it."""
 VoterKey: TypeAlias = tuple[int, str | None]
+"""A voter: node id and directory id."""
 Address: TypeAlias = tuple[int, str, int]
 """Where a controller listens: node id, host, port."""
 

@@ -15,10 +15,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.plan import Identity, KnownBatches
 from kraft_audit.capture.reconcile import BATCH_KEY_FIELDS, DistinctBatches, Slice, Window, grouped
 from kraft_audit.capture.replica import Replica
+from kraft_audit.tables.number_arrays import Rows
 
 PRESENT: Final = "present"
 KNOWN_OFFSETS: Final = 200_000

@@ -15,9 +15,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import Chunk
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.storage.random_access import Buffer
 
 BATCH_KEY_FIELDS: Final = ("base_offset", "leader_epoch", "last_offset", "crc")

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.decoded_records import Decoder, Records
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import ChangedError, Chunk, FileTally
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.columns import BatchIndex, index_batches, redact, row_groups
 from kraft_codec.errors import Reason
 from kraft_codec.storage.random_access import Buffer, join

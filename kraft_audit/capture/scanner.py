@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.capture.continuity import ContinuityProblem, LogState, Neighbour, Rows, check_continuity, next_batch
+from kraft_audit.capture.continuity import ContinuityProblem, LogState, Neighbour, check_continuity, next_batch
 from kraft_audit.capture.plan import BatchKey, FilePlan
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.columns import BatchIndex, ChunkStop, index_batches
 from kraft_codec.errors import READS_AS_VERSION_2, CodecError, Reason, kafka_verdict
 from kraft_codec.file_names import FileKind, printable

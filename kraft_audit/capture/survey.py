@@ -10,11 +10,12 @@ import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredRun
 from kraft_audit.capture.branches import Branch, BranchTree, LogEnd
-from kraft_audit.capture.continuity import Masks, Rows
+from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.decoded_records import ControlRecord, DecodedBatches, Records, controls_of
 from kraft_audit.capture.reconcile import DistinctBatches, Window
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.snapshots import HEADER, Snapshot
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.file_names import FileKind
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import Dialect

@@ -18,6 +18,7 @@ from kraft_audit.capture.continuity import next_batch
 from kraft_audit.capture.scanner import FileTally
 from kraft_codec.columns import BatchIndex, index_batches
 from kraft_codec.errors import CodecError
+from kraft_codec.file_names import MAX_EPOCH, MAX_OFFSET
 from kraft_codec.files.state_files import EpochEntry
 from kraft_codec.kernels.codes import OK
 from kraft_codec.records.batch import HEADER_BYTES, read_header
@@ -28,8 +29,6 @@ ENTRIES_COMPARED: Final = 8
 WALKED_BYTES: Final = 1 << 20
 NEW_WALKED_BYTES: Final = 4 << 10
 """The same of what is new in a log that was read before: an hour may add a few hundred kilobytes."""
-EPOCH_MAX: Final = 2**31 - 1
-OFFSET_MAX: Final = 2**63 - 1
 Walked = dict[tuple[int, int, int], BatchIndex]
 """The batches of what was read: a segment's base offset, position, bytes."""
 
@@ -59,7 +58,7 @@ def torn_at(
         starts[:1] = [known.end_offset]
     if not starts or starts != sorted(starts):
         return None
-    newest = EpochEntry(EPOCH_MAX, OFFSET_MAX)
+    newest = EpochEntry(MAX_EPOCH, MAX_OFFSET)
     walked: Walked = {}
     walked_bytes = WALKED_BYTES if known is None else NEW_WALKED_BYTES
     for entry in [newest, *list(reversed(listed))[:ENTRIES_COMPARED]] if listed else ():

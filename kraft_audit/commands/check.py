@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from kraft_audit.commands.arguments import JudgedLogs, rule_id, time_option
-from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_UNREADABLE
 from kraft_audit.commands.results import Results
 from kraft_audit.rules.rule_model import Severity
+from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
 
 if TYPE_CHECKING:

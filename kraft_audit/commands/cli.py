@@ -20,17 +20,9 @@ import typer
 from typer.models import ArgumentInfo
 
 from kraft_audit.commands.completion import COMPLETE_VARIABLE
-from kraft_audit.commands.ending import (
-    EXIT_BUG,
-    EXIT_INTERRUPTED,
-    EXIT_PIPE_CLOSED,
-    EXIT_UNREADABLE,
-    EXIT_USAGE,
-    UsageError,
-    complain,
-    remark,
-)
+from kraft_audit.commands.ending import UsageError, complain, remark
 from kraft_audit.commands.refused_arguments import usage_text
+from kraft_audit.text.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_UNREADABLE, EXIT_USAGE
 from kraft_codec.errors import ChoiceError, CodecError, InputError, MissingPackageError
 
 OUTPUT: Final = "output"

@@ -23,8 +23,9 @@ from kraft_audit.commands.arguments import (
     read_log,
     refuse_within,
 )
-from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, complain
+from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.results import Results, remark_on_key
+from kraft_audit.text.exit_codes import EXIT_FINDINGS
 from kraft_audit.text.output import Format
 from kraft_audit.text.readable import plural
 from kraft_codec.errors import InputError

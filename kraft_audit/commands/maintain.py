@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, SPARK_PACKAGES, LakePath, OutputFormat, need_packages
-from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError
+from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.run import SparkConf
+from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
 
 if TYPE_CHECKING:

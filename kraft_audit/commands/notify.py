@@ -8,7 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
-from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError
+from kraft_audit.commands.ending import UsageError
+from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
 
 KEYS: Final = (

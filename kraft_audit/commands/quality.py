@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
-from kraft_audit.commands.ending import EXIT_FINDINGS, UsageError, remark
+from kraft_audit.commands.ending import UsageError, remark
+from kraft_audit.text.exit_codes import EXIT_FINDINGS
 from kraft_audit.text.output import Format, Output, table_columns
 
 HOURS_MAX: Final = 1_000_000

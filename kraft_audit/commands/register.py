@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -17,12 +17,12 @@ from kraft_audit.commands.arguments import (
 )
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.run import SparkConf
+from kraft_audit.lake.catalog_dialects import Catalog
 from kraft_audit.text.output import Format, Output, ShownColumn
 
 if TYPE_CHECKING:
     from kraft_audit.lake.catalog import Statement
 
-Catalog = Literal["unity", "glue", "hive", "athena", "trino", "duckdb"]
 OF_SPARK: Final = ("unity", "glue", "hive")
 KEYS: Final = ("kind", "name", "sql")
 TABLES_FILE: Final = "tables.sql"

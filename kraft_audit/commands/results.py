@@ -20,7 +20,8 @@ from kraft_audit.commands.arguments import (
     need_packages,
     node_ids_of,
 )
-from kraft_audit.commands.ending import EXIT_UNREADABLE, UsageError, complain, remark
+from kraft_audit.commands.ending import UsageError, complain, remark
+from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, OutputRow, ShownColumn
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.schemas import Dialect

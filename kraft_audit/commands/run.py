@@ -13,6 +13,7 @@ import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, SPARK_PACKAGES, Gone, Running, need_packages, node_ids_of
 from kraft_audit.commands.ending import UsageError
+from kraft_audit.text.exit_codes import EXIT_UNREADABLE, EXIT_USAGE
 
 if TYPE_CHECKING:
     from kraft_audit.lake.delta import Lake
@@ -128,7 +129,7 @@ def run(
         raise UsageError("--abandon does nothing else: leave out --finish and --only")
     from kraft_audit.lake.discovered_clusters import with_discovered
     from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
-    from kraft_audit.lake.progress import EXIT_UNREADABLE, EXIT_USAGE, progress_on_stderr, summary_text
+    from kraft_audit.lake.progress import progress_on_stderr, summary_text
     from kraft_audit.lake.settings import SettingsError, load_fleet, only_clusters
     from kraft_audit.lake.staging.stage import StageError
     from kraft_codec.errors import InputError

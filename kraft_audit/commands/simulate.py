@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import refuse_filled
-from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_FINE, UsageError
+from kraft_audit.commands.ending import UsageError
+from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE
 from kraft_audit.text.output import Output
 
 if TYPE_CHECKING:

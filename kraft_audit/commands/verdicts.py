@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from kraft_audit.commands.ending import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED
 from kraft_audit.commands.results import Results
+from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED
 from kraft_audit.text.output import Output
 
 VERDICT_WORD_WIDTH: Final = 13

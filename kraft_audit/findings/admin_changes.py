@@ -14,9 +14,10 @@ from typing import Any, Final
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.tables.silver import SNAPSHOT
 
-SNAPSHOT: Final = "snapshot"
 AUTHORIZER_LOG_TOPIC: Final = "Topic"
+"""A topic as the authorizer log names the type of a resource."""
 _CONFIG_REQUESTS: Final = frozenset({"IncrementalAlterConfigs", "AlterConfigs"})
 
 

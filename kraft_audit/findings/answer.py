@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kraft_audit.findings.check_text import last_holder, operations_from, time_span, uncited_text
-from kraft_audit.findings.what_next import altered_disks, disks_lost, loss_sentence, what_next
+from kraft_audit.findings.what_next import SUBJECTS_NAMED, altered_disks, disks_lost, loss_sentence, what_next
 from kraft_audit.incidents.folding import FoldedFindings, open_findings
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level
@@ -27,7 +27,6 @@ SHOW_FINDINGS: Final = ": --findings"
 UNCLEAR: Final = frozenset({Standing.UNDECIDED, Standing.NOT_JUDGED, Standing.NO_LOG})
 EVENTS_SHOWN: Final = 8
 RESOLVED_SHOWN: Final = 2
-SUBJECTS_NAMED: Final = 3
 SINGLE_NODE_RULES: Final = frozenset({"KV007", "KV011", "KP010"})
 
 

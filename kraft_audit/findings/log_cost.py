@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.replay.state_machines import TOPIC_RESOURCE
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log
 from kraft_audit.text.readable import HOUR_MS, is_time, moment_of
@@ -25,7 +26,6 @@ NONE: Final = "none"
 NO_OP_TYPE: Final = "NO_OP_RECORD"
 IDLE: Final = "idle"
 """The cause of NoOp records, which an active controller appends while nothing happens."""
-TOPIC_RESOURCE: Final = 2
 FIELDS: Final = {
     "topic_id": r'"topicId":"(?P<found>[^"]*)"',
     "broker_id": r'"brokerId":(?P<found>\d+)',

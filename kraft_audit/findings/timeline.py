@@ -11,10 +11,10 @@ from typing import Any, Final
 from kraft_audit.findings.change_authors import AuthoredChange, author_text
 from kraft_audit.quorum.divergence import BEFORE, RECORD, LostBranch, ProvenOrder, TimelineKey
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.tables.silver import SNAPSHOT
 from kraft_audit.text.readable import cause_text, committed_text
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
-SNAPSHOT: Final = "snapshot"
 PAUSE_MS: Final = 1000
 """Partition changes of one cause that follow each other within this time are one event."""
 NAMED_PARTITIONS: Final = 3

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from kraft_audit.lake.catalog_dialects import DIALECTS, Catalog
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.views import (
     TableReference,
@@ -28,16 +29,6 @@ from kraft_codec.errors import InputError
 if TYPE_CHECKING:
     from sqlglot import Expr
 
-Catalog = Literal["unity", "glue", "hive", "athena", "trino", "duckdb"]
-DIALECTS: Final[dict[Catalog, str]] = {
-    "unity": "spark",
-    "glue": "spark",
-    "hive": "spark",
-    "athena": "athena",
-    "trino": "trino",
-    "duckdb": "duckdb",
-}
-"""The SQL of each catalog; Spark can execute that of its own."""
 TABLES_SCHEMA: Final = "{}_tables"
 CATALOG_TABLES: Final = tuple(dict.fromkeys((PLANS.name, *LAKE_TABLES, *GOLD, CLUSTERS.name, NOTIFICATIONS.name)))
 """Every table that a lake may have."""

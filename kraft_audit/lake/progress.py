@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TextIO
 
 from kraft_audit.lake.gold.open_incidents import ClusterSummary, summaries_text
 from kraft_audit.tables.gold import SEVERITIES
+from kraft_audit.text.exit_codes import EXIT_FINE, EXIT_UNREADABLE
 from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import plural
 
@@ -98,9 +99,6 @@ def failpoint(name: str) -> None:
 
 
 KINDS_SHOWN: Final = 3
-EXIT_FINE: Final = 0
-EXIT_USAGE: Final = 2
-EXIT_UNREADABLE: Final = 3
 
 
 @dataclass(frozen=True, slots=True)

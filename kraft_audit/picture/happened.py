@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Times = npt.NDArray[np.int64]
+from kraft_audit.tables.number_arrays import Times
 
 
 class BandKind(enum.StrEnum):

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from kraft_audit.text.readable import DAY_MS, HOUR_MS, moment_of
+from kraft_audit.text.readable import DAY_MS, HOUR_MS, MINUTE_MS, moment_of
 
 FOLDS_MAX: Final = 5
 FOLD_PIXELS: Final = 34.0
 SECOND_MS: Final = 1_000
-MINUTE_MS: Final = 60_000
 STEPS_MS: Final = (
     *(seconds * SECOND_MS for seconds in (1, 2, 5, 10, 15, 30)),
     *(minutes * MINUTE_MS for minutes in (1, 2, 5, 10, 15, 30)),

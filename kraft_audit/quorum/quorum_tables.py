@@ -21,11 +21,10 @@ from kraft_audit.quorum.rounds import (
     static_voters,
 )
 from kraft_audit.quorum.voter_history import Endpoint, Voter, VoterSet, added, removed
+from kraft_audit.tables.silver import SNAPSHOT
 
 MAX_EPOCHS_WITHOUT_RECORDS: Final = 10_000
 """A damaged epoch number must not become two billion rows."""
-SNAPSHOT: Final = "snapshot"
-"""The source of a voter set whose own record was not read."""
 
 
 def quorum_rows(

@@ -32,7 +32,16 @@ from kraft_codec.text.java_text import uuid_text
 
 _FENCED_BY_CODE: Final = {1: True, -1: False}
 """`Fenced` of a BrokerRegistrationChangeRecord; 0 means no change."""
-RESOURCE_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+RESOURCE_TYPES: Final = {
+    TOPIC_RESOURCE: "TOPIC",
+    BROKER_RESOURCE: "BROKER",
+    8: "BROKER_LOGGER",
+    16: "CLIENT_METRICS",
+    32: "GROUP",
+}
+"""`resourceType` of a ConfigRecord (ConfigResource.Type of Kafka 4.3)."""
 _NOT_OF_A_STATE: Final = frozenset(
     {"cluster_id", "from_offset", "from_epoch", "timestamp_ms", "cause", "exists", "plan"}
 )

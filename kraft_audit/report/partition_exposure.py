@@ -14,12 +14,11 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.frame import Mask
 from kraft_audit.rules.columns.partition_states import (
     PartitionStates,
     alone,
@@ -28,9 +27,9 @@ from kraft_audit.rules.columns.partition_states import (
     partition_states,
     under_min_isr,
 )
-from kraft_audit.text.readable import LAST_TIME_MS, cause_text
+from kraft_audit.tables.number_arrays import Rows, Times
+from kraft_audit.text.readable import LAST_TIME_MS, MINUTE_MS, cause_text
 
-MINUTE_MS: Final = 60_000
 LEDGERS_SHOWN: Final = 24
 CHANGES_SHOWN: Final = 24
 REASONS: Final = {"no leader": offline, "one replica alone": alone, "under min ISR": under_min_isr}
@@ -41,7 +40,6 @@ LEDGER_COLUMNS: Final = (
     *LEDGER_COMPARED,
 )
 
-Times = npt.NDArray[np.int64]
 PartitionKey = tuple[str, int]
 """Topic id and number."""
 

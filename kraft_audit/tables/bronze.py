@@ -31,6 +31,8 @@ from kraft_audit.tables.contract import (
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import FileKind
 
+TRUNCATED: Final = "truncated"
+"""Stored as `status` of a batch that a later capture no longer has, and as `ended_by` of an epoch or voter set."""
 _CLUSTER_ID: Final = required(
     "cluster_id", TEXT, "cluster.id of the replicas' meta.properties; where none has it, the declared one, else empty"
 )
@@ -166,7 +168,7 @@ BATCHES: Final = Table(
         required("size_bytes", INT64, "whole batch with its 12 leading bytes"),
         required("valid", BOOL, "framing, CRC, offsets and body are right, so its records are rows of records"),
         nullable("reason", TEXT, "why it is not valid; decode_errors says more"),
-        choice("status", ("present", "truncated"), "truncated: a later capture of this replica no longer has it"),
+        choice("status", ("present", TRUNCATED), f"{TRUNCATED}: a later capture of this replica no longer has it"),
         _PLAN,
     ),
 )

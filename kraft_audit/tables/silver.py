@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from kraft_audit.tables.bronze import TRUNCATED
 from kraft_audit.tables.contract import (
     BOOL,
     INT16,
@@ -30,6 +31,8 @@ from kraft_audit.tables.contract import (
 )
 
 TEXTS: Final = list_of(TEXT)
+SNAPSHOT: Final = "snapshot"
+"""Stored as `cause` of state that a snapshot holds, and as `source` of a voter set whose own record was not read."""
 WITHOUT_LEADER: Final = "burnt"
 """Stored as `ended_by` of an epoch without a leader, and therefore never renamed."""
 WITHDRAWN: Final = "withdrawn"
@@ -94,7 +97,7 @@ LEADER_EPOCHS: Final = _surveyed(
     required("canonical", BOOL, "whether its first record is on the canonical log"),
     choice(
         "ended_by",
-        ("open", "next_epoch", "truncated", WITHOUT_LEADER, WITHDRAWN),
+        ("open", "next_epoch", TRUNCATED, WITHOUT_LEADER, WITHDRAWN),
         f"{WITHOUT_LEADER}: no leader, no record; {WITHDRAWN}: no row any more",
     ),
 )
@@ -127,7 +130,7 @@ VOTER_SETS: Final = _surveyed(
     required("from_offset", INT64, "offset of its record; -1 for a bootstrap checkpoint or a static set"),
     required("from_epoch", INT32, "epoch of its record"),
     nullable("timestamp_ms", INT64, "append time; null where unknown"),
-    choice("source", ("static", "bootstrap", "snapshot", "log"), "what holds the set"),
+    choice("source", ("static", "bootstrap", SNAPSHOT, "log"), "what holds the set"),
     required("kraft_version", INT16, "kraft.version in effect with it"),
     required("voters", list_of(VOTER), "the voters, ascending by id"),
     required("added", list_of(VOTER_KEY), "voters that the set before did not have"),
@@ -135,7 +138,7 @@ VOTER_SETS: Final = _surveyed(
     required("endpoints_changed", NODE_IDS, "voters that stayed and got other endpoints or version ranges"),
     nullable("target_voters", NODE_IDS, "kip642: the voters that the assignment moves to"),
     required("canonical", BOOL, "whether the record is on the canonical log"),
-    choice("ended_by", ("in_effect", "superseded", "truncated", WITHDRAWN), f"{WITHDRAWN}: no row any more"),
+    choice("ended_by", ("in_effect", "superseded", TRUNCATED, WITHDRAWN), f"{WITHDRAWN}: no row any more"),
 )
 PARTITION_CHANGES: Final = _changes(
     "partition_changes",

@@ -14,9 +14,10 @@ import typer
 
 from kraft_audit.commands import cli, dump
 from kraft_audit.commands.arguments import place_of, rule_id
-from kraft_audit.commands.ending import EXIT_BUG, UsageError
+from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import static_defaults
 from kraft_audit.commands.whatif import broker_ids
+from kraft_audit.text.exit_codes import EXIT_BUG
 
 SEEDS: Final = tuple(
     "\0".join(arguments).encode()

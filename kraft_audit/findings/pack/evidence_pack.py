@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from kraft_audit.capture.file_hash import sha256_of
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.findings.finding_formats import check_document
@@ -48,7 +49,6 @@ CHAIN: Final = "chain.jsonl"
 PACK_FORMAT: Final = "kraft-audit evidence 1"
 RECORDS_MAX: Final = 50_000
 HEADER_BYTES: Final = 61
-HASHED_AT_ONCE: Final = 1 << 20
 HASHED_BYTES_MAX: Final = 16 << 30
 """No file of a metadata log dir is larger; one that claims to be is mostly sparse."""
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
@@ -137,10 +137,7 @@ def archive_source(root: str) -> dict[str, Any] | None:
 def _sha256(file: RandomAccess) -> str:
     if file.size_bytes > HASHED_BYTES_MAX:
         raise CodecError(Reason.LIMIT, 0, f"{file.size_bytes} bytes, expected at most {HASHED_BYTES_MAX}")
-    digest = hashlib.sha256()
-    for position in range(0, file.size_bytes, HASHED_AT_ONCE):
-        digest.update(file.read_at(position, min(HASHED_AT_ONCE, file.size_bytes - position)).tobytes())
-    return digest.hexdigest()
+    return sha256_of(file, file.size_bytes)
 
 
 def _headers(rows: Sequence[Mapping[str, Any]], open_storage: OpenStorage) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,7 @@ from kraft_audit.recovery.restore.state_differences import Operation, operations
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.readable import listed
-from kraft_codec.file_names import RESCUE_DECLARATION_NAME
+from kraft_codec.file_names import MAX_EPOCH, RESCUE_DECLARATION_NAME
 from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE, METADATA_VERSIONS
 from kraft_codec.storage.opener import file_path
 
@@ -37,7 +37,6 @@ QUORUM_EPOCHS_ADDED: Final = 1_000_000
 """Old controllers raise their epoch while they find no majority, by 4 every 10 s before pre-vote (KIP-996)."""
 OFFSETS_ADDED: Final = 1_000_000
 """The logs of disks that are gone may have been longer than any copy."""
-EPOCH_MAX: Final = 2**31 - 1
 FIRST_LEVEL: Final = 21
 """metadata.version 3.9-IV0, on which kraft.version 1 depends (KRaftVersion.dependencies, Kafka 4.3)."""
 SECRETS_NAMED: Final = 8
@@ -118,7 +117,7 @@ def rescue(
     _refuse_unready(at_cut, cut)
     node = _node(cluster, plan, at_end, source, request, is_static=_is_static(request, at_cut, plan))
     offset, epoch = plan.end_offset + OFFSETS_ADDED, plan.newest_epoch + QUORUM_EPOCHS_ADDED
-    if epoch > EPOCH_MAX:
+    if epoch > MAX_EPOCH:
         raise RescueRefusedError(f"Epoch {plan.newest_epoch} leaves no room for a later one that is safe.")
     partitions = [row for row in at_cut.rows("partition_changes") if row["exists"]]
     # All of it is encoded before anything is written: a dir that is there is whole.

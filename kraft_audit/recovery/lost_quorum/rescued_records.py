@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from kraft_audit.replay.state_machines import TOPIC_RESOURCE
 from kraft_codec.records.message import Fields
 from kraft_codec.records.record import DecodedRecord, write_metadata_value
 from kraft_codec.records.redaction import is_public_config
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE
 from kraft_codec.text.java_text import uuid_bytes
 
-TOPIC_CONFIG: Final = 2
-"""ConfigResource.Type.TOPIC (Kafka 4.3)."""
 PARTITION_EPOCHS_ADDED: Final = 1_000
 """Leader and partition epochs that were lost must not be used again: live brokers ignore a lower partition epoch."""
 PRODUCER_IDS_ADDED: Final = 1_000 * 1_000
@@ -153,7 +152,7 @@ class StateRecords:
     def _forget_configs(self, topic: str) -> None:
         """A topic's configs go with it (ConfigurationsDelta)."""
         for name, key in list(self._entries):
-            if name == "ConfigRecord" and isinstance(key, tuple) and key[:2] == (TOPIC_CONFIG, topic):
+            if name == "ConfigRecord" and isinstance(key, tuple) and key[:2] == (TOPIC_RESOURCE, topic):
                 del self._entries[name, key]
 
     def _change_broker(self, broker_id: int, version: int, changes: Mapping[str, Any]) -> None:

@@ -16,10 +16,11 @@ import numpy as np
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict, controller_permission
 from kraft_audit.recovery.may_i.start_safety import StartSafety, durability
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
-from kraft_audit.rules.columns.frame import Rows, holders
+from kraft_audit.rules.columns.frame import holders
 from kraft_audit.rules.columns.kafka_commands import UNKNOWN_ADDRESS, broker_address
 from kraft_audit.rules.columns.nodes import absences, broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
+from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.text.readable import any_of, listed
 
 PARTITIONS_NAMED: Final = 3

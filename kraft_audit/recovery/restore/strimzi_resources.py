@@ -27,6 +27,7 @@ from kraft_audit.recovery.restore.restore_commands import (
     LeftOut,
     acl_text,
 )
+from kraft_audit.replay.state_machines import TOPIC_RESOURCE
 from kraft_audit.text.output import neutral
 from kraft_codec.records.redaction import is_public_config
 
@@ -48,7 +49,6 @@ CERTIFICATE: Final = "CN="
 USER_CHARACTERS_MAX: Final = 64
 """The longest common name of a certificate."""
 NAME_CHARACTERS_MAX: Final = 253
-TOPIC_RESOURCE: Final = 2
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _INVALID: Final = re.compile(r"[^a-z0-9]+")

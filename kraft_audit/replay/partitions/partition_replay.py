@@ -184,9 +184,8 @@ class PartitionReplay:
         named = np.array(sorted(context.topic_numbers.values()), np.int32)
         topics = np.unique(np.concatenate((rows[:, layout.TOPIC], named)))
         _, values = list_values(rows, self._arena, layout.DIRECTORIES)
-        directories = np.unique(
-            np.concatenate((values, np.zeros(1, np.int32)))
-        )  # MIGRATING_DIRECTORY is always the first
+        # MIGRATING_DIRECTORY is always the first.
+        directories = np.unique(np.concatenate((values, np.zeros(1, np.int32))))
         names = [context.topic_names.text(number) for number in topics.tolist()]
         numbers = zip(topics.tolist(), names, strict=True)
         min_isr = np.full(self._topics.count, -1, np.int32)
@@ -219,7 +218,7 @@ class PartitionReplay:
         self._topics.numbers(uuid_values(topics.column("topic_id")))
         self._directories.numbers(uuid_values(parts["directories"].column("directory_id")))
         if (self._topics.count, self._directories.count) != (topics.num_rows, parts["directories"].num_rows):
-            raise ValueError("an id stands in it twice, or the first directory is not MIGRATING_DIRECTORY")
+            raise ValueError("an id stands in it twice, or the first directory is not MIGRATING")
         tables = PartitionTables.of(parts["partitions"], topics.column("min_isr").to_numpy())
         self._partitions, self._topic_rows, self._arena = tables.partitions, tables.topics, tables.arena
         self._topic_count, self._compacted_size = topics.num_rows, len(tables.arena)

@@ -20,6 +20,7 @@ from kraft_audit.capture.decoded_records import RecordColumns, batches_of, rows_
 from kraft_audit.replay.kernels import codes, kernel, layout
 from kraft_audit.replay.kernels.codes import Cause
 from kraft_audit.replay.partitions.interning import TextTable, UuidNumbers, uuid_values
+from kraft_audit.replay.state_machines import BROKER_RESOURCE, TOPIC_RESOURCE
 from kraft_codec.columns.buffers import address
 from kraft_codec.schemas.releases import (
     ELR_FEATURE,
@@ -31,8 +32,6 @@ from kraft_codec.schemas.releases import (
 PARTITION_RECORD: Final = "PartitionRecord"
 CHANGE_RECORD: Final = "PartitionChangeRecord"
 MIN_ISR: Final = "min.insync.replicas"
-TOPIC_RESOURCE: Final = 2
-BROKER_RESOURCE: Final = 4
 
 _INT32_MAX: Final = 2**31 - 1
 _INPUT_LISTS: Final = {

@@ -16,13 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.quorum.quorum_tables import (
-    SNAPSHOT,
-    epochs_in_order,
-    in_sequence,
-    persisted_leaders,
-    rows_without_records,
-)
+from kraft_audit.quorum.quorum_tables import epochs_in_order, in_sequence, persisted_leaders, rows_without_records
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
 from kraft_audit.rules.carried.carried_rows import (
     CHANGES,
@@ -36,9 +30,9 @@ from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, Snapsho
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, last_positions, shifted
 from kraft_audit.rules.columns.log_batches import CANONICAL_LOG, LOG_BATCHES, canonical_log
 from kraft_audit.rules.families.log_files import TAILS
-from kraft_audit.tables.bronze import DECODE_ERRORS
+from kraft_audit.tables.bronze import DECODE_ERRORS, TRUNCATED
 from kraft_audit.tables.contract import with_column
-from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, WITHDRAWN, WITHOUT_LEADER
+from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, SNAPSHOT, WITHDRAWN, WITHOUT_LEADER
 
 
 def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None) -> ClusterHistory:
@@ -94,7 +88,6 @@ def _time_at_end(history: ClusterHistory, to_offset: int) -> int | None:
     return history.known("newest append", lambda: newest_append_ms(history.rows("captures")))
 
 
-TRUNCATED: Final = "truncated"
 _NUMBER: Final = "capture_number"
 
 

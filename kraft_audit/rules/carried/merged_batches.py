@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, STILL_HELD, HeldRows, cut_to, renumbered, rows_as_held
 from kraft_audit.rules.columns.captures import identity_of, moment_number, newest_captures, newest_watermark
-from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.frame import Mask
 from kraft_audit.rules.columns.log_batches import (
     MAX_RECORDS_PER_BATCH,
     CanonicalBatches,
@@ -27,6 +27,7 @@ from kraft_audit.rules.columns.log_batches import (
 )
 from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
 from kraft_audit.tables.contract import with_column
+from kraft_audit.tables.number_arrays import Rows
 
 GAP_MS: Final = 2_000
 """What a step between two batches counts at most. A leader writes a NoOpRecord every 500 ms

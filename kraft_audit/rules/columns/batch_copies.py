@@ -17,9 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.columns.frame import Mask, Rows, ranges
+from kraft_audit.rules.columns.frame import Mask, ranges
 from kraft_audit.tables.bronze import BATCHES
 from kraft_audit.tables.contract import INT64, Table, required, with_column
+from kraft_audit.tables.number_arrays import Rows
 
 OF_BATCH: Final = (
     *("base_offset", "last_offset", "leader_epoch", "crc", "is_control", "max_timestamp_ms", "record_count"),

@@ -15,7 +15,8 @@ import numpy as np
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders
 from kraft_audit.rules.columns.captures import ReplicaIdentity, identity_of, newest_watermark
-from kraft_audit.rules.columns.frame import Mask, Rows, distinct, numbered
+from kraft_audit.rules.columns.frame import Mask, distinct, numbered
+from kraft_audit.tables.number_arrays import Rows
 
 KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 NAMED_BY: Final = ("node_id", "directory_id", "root", "path")

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Rows = npt.NDArray[np.int64]
+from kraft_audit.tables.number_arrays import Rows
+
 Numbers = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 SPREAD: Final = 1 << 32

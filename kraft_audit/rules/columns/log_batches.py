@@ -25,8 +25,9 @@ from kraft_audit.rules.columns.batch_copies import (
 )
 from kraft_audit.rules.columns.canonical_rows import KEY, NAMED_BY, canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import ReplicaIdentity, captures_in_order, identity_of, moment_number
-from kraft_audit.rules.columns.frame import Mask, Rows, distinct, numbered
+from kraft_audit.rules.columns.frame import Mask, distinct, numbered
 from kraft_audit.rules.rule_model import RowNumbers
+from kraft_audit.tables.number_arrays import Rows
 
 LOG_BATCHES: Final = "log_batches"
 CANONICAL_LOG: Final = "canonical_log"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import (
@@ -25,7 +26,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
 )
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
-from kraft_audit.rules.columns.voter_sets import Key, canonical_changes, current_set, is_voter_disk, keys_of, set_at
+from kraft_audit.rules.columns.voter_sets import canonical_changes, current_set, is_voter_disk, keys_of, set_at
 from kraft_audit.rules.rule_model import Evidence
 from kraft_audit.text.readable import listed, when
 
@@ -182,7 +183,7 @@ def _lost_voters(history: ClusterHistory) -> LostVoters:
     return LostVoters(low, voters, tuple(lost), tuple(sorted(lacking, key=lambda row: int(row["node_id"]))))
 
 
-def _keys_of(voter_set: TableRow | None) -> frozenset[Key]:
+def _keys_of(voter_set: TableRow | None) -> frozenset[VoterKey]:
     return frozenset() if voter_set is None else keys_of(voter_set["voters"])
 
 

@@ -20,9 +20,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.frame import Mask, Rows
+from kraft_audit.rules.columns.frame import Mask
 from kraft_audit.rules.columns.voter_sets import current_set, ids_of, keys_of
 from kraft_audit.rules.rule_model import RowNumbers
+from kraft_audit.tables.number_arrays import Rows
 from kraft_codec.schemas.releases import (
     FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION,
     LINE_OF_LEVEL,

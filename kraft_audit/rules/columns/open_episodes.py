@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.frame import SPREAD, Mask, Rows, coded, distinct, rows_with
+from kraft_audit.rules.columns.frame import SPREAD, Mask, coded, distinct, rows_with
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.finding_keys import partition_key
 from kraft_audit.rules.rule_model import Finding, RowNumbers, Scope, finding_id
+from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import HOUR_MS
 

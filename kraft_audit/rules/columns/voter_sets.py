@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeVar
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import captures_in_order, newest_watermark, replica_end, watermarks_in_order
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.rule_model import Evidence, evidence_at
 
-Key = tuple[int, str | None]
-"""A voter: node id and directory id."""
 _Member = TypeVar("_Member", bound=tuple[object, ...])
 
 
@@ -24,10 +23,10 @@ class Change:
     """One change of the voter set: the keys before and after, as `voter_sets` has it."""
 
     row: TableRow
-    before: frozenset[Key]
-    after: frozenset[Key]
-    added: frozenset[Key]
-    removed: frozenset[Key]
+    before: frozenset[VoterKey]
+    after: frozenset[VoterKey]
+    added: frozenset[VoterKey]
+    removed: frozenset[VoterKey]
 
     @property
     def offset(self) -> int:
@@ -42,11 +41,11 @@ class Change:
         return bool(self.added or self.removed)
 
 
-def keys_of(voters: list[TableRow]) -> frozenset[Key]:
+def keys_of(voters: list[TableRow]) -> frozenset[VoterKey]:
     return frozenset((voter["voter_id"], voter["directory_id"]) for voter in voters)
 
 
-def is_voter_disk(row: TableRow, voters: Collection[Key]) -> bool:
+def is_voter_disk(row: TableRow, voters: Collection[VoterKey]) -> bool:
     """Whether a captured disk is one of the voters: by id alone where either side lacks a directory id.
 
     At kraft.version 0 a static voter that is formatted again still votes.
@@ -57,7 +56,9 @@ def is_voter_disk(row: TableRow, voters: Collection[Key]) -> bool:
     )
 
 
-def comparable(before: frozenset[Key], after: frozenset[Key]) -> tuple[frozenset[Key], frozenset[Key]]:
+def comparable(
+    before: frozenset[VoterKey], after: frozenset[VoterKey]
+) -> tuple[frozenset[VoterKey], frozenset[VoterKey]]:
     """Both sets by (id, directory), or by id alone where either side lacks a directory id."""
     if any(directory is None for _, directory in before | after):
         return frozenset((id_, None) for id_, _ in before), frozenset((id_, None) for id_, _ in after)
@@ -139,7 +140,7 @@ def set_at(history: ClusterHistory, offset: int) -> TableRow | None:
     return max(rows, key=itemgetter("from_offset"), default=None)
 
 
-def named(keys: Collection[Key], among: Collection[Key] = ()) -> str:
+def named(keys: Collection[VoterKey], among: Collection[VoterKey] = ()) -> str:
     """Voters as people read them: {1 2 3}; with the directory where an id stands for two voters here or in `among`."""
     counts = Counter(id_ for id_, _ in {*keys, *among})
     parts = [
@@ -149,7 +150,7 @@ def named(keys: Collection[Key], among: Collection[Key] = ()) -> str:
     return "{" + " ".join(parts) + "}"
 
 
-def ids_of(keys: frozenset[Key]) -> frozenset[int]:
+def ids_of(keys: frozenset[VoterKey]) -> frozenset[int]:
     return frozenset(id_ for id_, _ in keys)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.altered_runs import open_version
@@ -21,7 +22,7 @@ from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log, log_batches
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, missing_before
-from kraft_audit.rules.columns.voter_sets import Key, canonical_sets, is_voter_disk, keys_of, set_at
+from kraft_audit.rules.columns.voter_sets import canonical_sets, is_voter_disk, keys_of, set_at
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided
 from kraft_audit.text.readable import offset_span
@@ -137,7 +138,9 @@ def _too_few_hold(history: ClusterHistory, newest: TableRow) -> Iterator[Case]:
         )
 
 
-def _holders_of(history: ClusterHistory, voters: frozenset[Key], end: int) -> tuple[list[TableRow], list[TableRow]]:
+def _holders_of(
+    history: ClusterHistory, voters: frozenset[VoterKey], end: int
+) -> tuple[list[TableRow], list[TableRow]]:
     """The newest captures of voters that hold everything below an offset, and of those that do not."""
     captured = [row for row in newest_captures(history) if is_voter_disk(row, voters)]
     return [row for row in captured if replica_end(row) >= end], [row for row in captured if replica_end(row) < end]

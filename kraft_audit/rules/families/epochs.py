@@ -15,12 +15,11 @@ from kraft_audit.rules.columns.frame import Mask
 from kraft_audit.rules.columns.log_batches import HeldBatches, canonical_log, log_batches
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
+from kraft_audit.tables.silver import WITHOUT_LEADER
 from kraft_audit.text.readable import HOUR_MS, nouns
 from kraft_codec.schemas import Dialect
 
 EVIDENCE_EPOCHS_MAX: Final = 10
-WITHOUT_LEADER: Final = "burnt"
-"""How the table `leader_epochs` marks an epoch that no leader began (its column ended_by)."""
 
 
 def epoch_evidence(row: TableRow) -> Evidence:

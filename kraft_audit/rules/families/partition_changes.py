@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.frame import Mask, Rows, differs, differs_from_before, distinct, exceeds, shares
+from kraft_audit.rules.columns.frame import Mask, differs, differs_from_before, distinct, exceeds, shares
 from kraft_audit.rules.columns.open_episodes import (
     as_table_rows,
     began_at,
@@ -41,6 +41,7 @@ from kraft_audit.rules.rule_model import (
     threshold,
     undecided,
 )
+from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.schemas.releases import ELR_FEATURE
 

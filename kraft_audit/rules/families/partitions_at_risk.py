@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.frame import Rows, distinct
+from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import batches_of_operations, operation_ends
 from kraft_audit.rules.columns.nodes import BrokerStates, absences, broker_states, is_active, status_text
 from kraft_audit.rules.columns.open_episodes import as_table_rows, begins_of, is_value, rows_at, with_previous
@@ -25,11 +25,13 @@ from kraft_audit.rules.columns.partition_states import (
 )
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Finding, RowNumbers, Thresholds
+from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.text.readable import any_of, duration, when
 
 DEPARTURE_ROWS: Final = 50
 """How many changes of a partition are searched for the one by which a replica left; an incident has fewer."""
 UNREACHED_OFFSET: Final = int(np.iinfo(np.int64).max)
+"""After every record: of what has not happened, or has not ended."""
 
 
 def _departures(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:

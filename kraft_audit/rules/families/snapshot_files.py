@@ -20,12 +20,12 @@ from kraft_audit.rules.columns.captures import (
     watermarks_in_order,
 )
 from kraft_audit.rules.columns.declared_recovery import fitting_recoveries
-from kraft_audit.rules.columns.frame import Rows
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log
 from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.families.log_files import SNAPSHOT_DAMAGE, damage_case, is_snapshot_file
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Severity, Thresholds, threshold, undecided
+from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.text.readable import HOUR_MS, listed
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import printable

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
@@ -23,7 +24,6 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.voter_sets import (
     Change,
-    Key,
     canonical_changes,
     canonical_sets,
     change_evidence,
@@ -298,7 +298,7 @@ def _proven_ms(history: ClusterHistory, change: Change, leader: int) -> int | No
 
 @rule("KV015", control="change_management", needs=("voter_sets",))
 def kv015(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    removed_at: dict[Key, Change] = {}
+    removed_at: dict[VoterKey, Change] = {}
     for change in canonical_changes(history):
         for key in sorted(change.added, key=str):
             if key in removed_at and key[1] is not None:
@@ -338,7 +338,7 @@ def kv801(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 @rule("KV802", control="change_management", needs=("voter_sets", "watermarks"), dialects=(Dialect.KIP856,))
 def kv802(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    added_by: dict[Key, Change] = {}
+    added_by: dict[VoterKey, Change] = {}
     for change in canonical_changes(history):
         for key in sorted(change.removed, key=str):
             if key in added_by:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.carried.merged_batches import passed_ms
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
@@ -22,15 +23,7 @@ from kraft_audit.rules.columns.kafka_commands import broker_server
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
-from kraft_audit.rules.columns.voter_sets import (
-    Key,
-    canonical_sets,
-    current_set,
-    keys_of,
-    named,
-    set_at,
-    set_evidence,
-)
+from kraft_audit.rules.columns.voter_sets import canonical_sets, current_set, keys_of, named, set_at, set_evidence
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import is_local
@@ -76,7 +69,7 @@ def _dynamic_first(history: ClusterHistory) -> str:
 
 @rule("KV008", control="quorum_safety", needs=("captures", "voter_sets"))
 def kv008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    open_cases: dict[Key, Case] = {}
+    open_cases: dict[VoterKey, Case] = {}
     for taken, newest in rounds_in_order(history):
         end = max((replica_end(row) for row in taken), default=0)
         voter_set = set_at(history, end - 1)
@@ -101,9 +94,9 @@ def _unseen(voter_set: TableRow, captures: list[TableRow]) -> Iterator[Case]:
             yield undecided(f"voter {voter_id}", reason, **where)
 
 
-def _phantoms(voter_set: TableRow, captures: list[TableRow]) -> dict[Key, Case]:
+def _phantoms(voter_set: TableRow, captures: list[TableRow]) -> dict[VoterKey, Case]:
     """Cases about voters whose node was captured, and has another directory."""
-    cases: dict[Key, Case] = {}
+    cases: dict[VoterKey, Case] = {}
     of_node = defaultdict(list)
     for row in captures:
         if row["directory_id"] is not None:
@@ -208,7 +201,7 @@ def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
     return low - end, float(passed[first + 1 : last + 1].sum()) / 1000
 
 
-def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Key, TableRow]:
+def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[VoterKey, TableRow]:
     """The newest capture of each voter whose log was read: by id and directory, by id alone where either is unknown."""
     directories = defaultdict(list)
     for voter_id, directory_id in keys_of(voter_set["voters"]):

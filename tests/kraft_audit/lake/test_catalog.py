@@ -16,8 +16,8 @@ import yaml
 from deltalake import DeltaTable
 
 from kraft_audit.commands.register import OF_SPARK
-from kraft_audit.commands.register import Catalog as NamedCatalog
-from kraft_audit.lake.catalog import CATALOG_TABLES, DIALECTS, in_dialect, statements, views
+from kraft_audit.lake.catalog import CATALOG_TABLES, in_dialect, statements, views
+from kraft_audit.lake.catalog_dialects import DIALECTS, Catalog
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.tables.gold import CLUSTER_HEALTH, FINDING_TREND, GOLD_VIEWS, SEVERITIES
 from kraft_codec.errors import InputError
@@ -165,7 +165,7 @@ def test_the_command_writes_a_file_for_each_view(
 
 
 def test_catalogs_of_the_command_are_those_of_the_lake(lake: DeltaLake, kraft_audit: Command) -> None:
-    assert get_args(NamedCatalog) == tuple(DIALECTS)
+    assert get_args(Catalog) == tuple(DIALECTS)
     assert set(OF_SPARK) == {name for name, dialect in DIALECTS.items() if dialect == "spark"}
     refused = kraft_audit("register", lake.uri, "--catalog", "trino", "--execute")
     assert refused.code == 2

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from kraft_audit.commands.cli import run_command
-from kraft_audit.commands.ending import EXIT_UNREADABLE
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest
@@ -27,11 +26,11 @@ from kraft_audit.report.fleet_page import Fleet, fleet_view
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
-from kraft_audit.report.partition_exposure import MINUTE_MS
 from kraft_audit.report.report_files import write_security_lake
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.site import write_site
-from kraft_audit.text.readable import DAY_MS
+from kraft_audit.text.exit_codes import EXIT_UNREADABLE
+from kraft_audit.text.readable import DAY_MS, MINUTE_MS
 from tests.builders.captures import SAMPLES
 from tests.builders.report_sources import path_source
 from tests.builders.without_spark import run, run_from_archive, stager

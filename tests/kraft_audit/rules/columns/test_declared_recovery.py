@@ -8,10 +8,10 @@ import pytest
 
 from kraft_audit.capture.declared_rescue import DeclaredRescue
 from kraft_audit.rules.columns.declared_recovery import declared_recoveries, declared_waiver
-from kraft_audit.rules.families.epochs import WITHOUT_LEADER
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Case, Finding, Status, finding_of
+from kraft_audit.tables.silver import WITHOUT_LEADER
 from tests.builders.histories import CLUSTER_ID, T0, HistoryBuilder, directory
 
 CUT, OLD_END, OLD_EPOCH = 30, 40, 3
