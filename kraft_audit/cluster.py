@@ -1,4 +1,7 @@
-"""What a cluster below a path can be asked: what every command and notebook calls. Nothing is printed here."""
+"""What a cluster below a path can be asked: what every command and notebook calls. Nothing is printed here.
+
+What answers a question that `check` does not ask is imported where it is asked: `check` starts without it.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +9,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.plan import Selection
-from kraft_audit.findings.admin_changes import admin_changes
-from kraft_audit.findings.authorizer_log import AuthorizerLog
-from kraft_audit.findings.change_authors import AuthoredChange, authors_of
 from kraft_audit.findings.finding_formats import findings_batch
-from kraft_audit.findings.log_cost import LogCost, log_cost
-from kraft_audit.findings.timeline import TimelineEvent, timeline_events
 from kraft_audit.incidents.folding import FoldedFindings, fold
 from kraft_audit.incidents.incident import incident_row
 from kraft_audit.opened_cluster import EVERYTHING, OpenedCluster
-from kraft_audit.picture.drawing import draw
-from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.quorum.description import QuorumDescription, describe_quorum
-from kraft_audit.quorum.divergence import Divergence, divergences, held_epochs, proven_order
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import proven_rounds
-from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf, brokers_of_racks, lose, smallest_loss
-from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
-from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest, rescue
-from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan, rescue_plan
-from kraft_audit.recovery.may_i.broker_permission import permission
-from kraft_audit.recovery.may_i.permission import Permission, Question
-from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one, permissions
-from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
-from kraft_audit.recovery.may_i.start_safety import StartSafety
-from kraft_audit.recovery.replica_logs import replica_logs
-from kraft_audit.recovery.restore.lost_state import LostLog, lost_logs
-from kraft_audit.recovery.restore.restorable_state import RestorableTopic, restorable_state
-from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit, restore_kit
-from kraft_audit.recovery.restore.stray_logs import OldLog, old_logs
-from kraft_audit.recovery.upgrade_check import UpgradeCheck, upgrade_check
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
 from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.rules import judging
@@ -53,6 +33,25 @@ from kraft_audit.rules.rule_model import Finding, RuleSettings
 from kraft_audit.tables.bronze import BRONZE
 from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS
 from kraft_codec.errors import ChoiceError
+
+if TYPE_CHECKING:
+    from kraft_audit.findings.authorizer_log import AuthorizerLog
+    from kraft_audit.findings.change_authors import AuthoredChange
+    from kraft_audit.findings.log_cost import LogCost
+    from kraft_audit.findings.timeline import TimelineEvent
+    from kraft_audit.quorum.divergence import Divergence
+    from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf
+    from kraft_audit.recovery.leaderless_partitions import RecoveryPlan
+    from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest
+    from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan
+    from kraft_audit.recovery.may_i.permission import Permission, Question
+    from kraft_audit.recovery.may_i.permission_table import Permissions
+    from kraft_audit.recovery.may_i.start_safety import StartSafety
+    from kraft_audit.recovery.restore.lost_state import LostLog
+    from kraft_audit.recovery.restore.restorable_state import RestorableTopic
+    from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit
+    from kraft_audit.recovery.restore.stray_logs import OldLog
+    from kraft_audit.recovery.upgrade_check import UpgradeCheck
 
 CAPTURE_ROWS: Final = frozenset({"captures"})
 READ_FROM_FILES: Final = frozenset({"records", "files", "batches"})
@@ -120,6 +119,9 @@ class Cluster(OpenedCluster):
         >>> print(cluster.timeline()[-1].text)
         captured: log end offset 189, committed through offset 188
         """
+        from kraft_audit.findings.timeline import timeline_events
+        from kraft_audit.quorum.divergence import proven_order
+
         return timeline_events(self.history, proven_order(self.judged_reading.survey, self.judged_plan))
 
     def changes(self, log: AuthorizerLog | None = None) -> list[AuthoredChange]:
@@ -128,6 +130,9 @@ class Cluster(OpenedCluster):
         >>> print(cluster.changes()[-1].change.text)
         topic elr-4: min.insync.replicas = 3
         """
+        from kraft_audit.findings.admin_changes import admin_changes
+        from kraft_audit.findings.change_authors import AuthoredChange, authors_of
+
         changes = admin_changes(self.history)
         if log is None:
             return [AuthoredChange(change) for change in changes]
@@ -140,6 +145,9 @@ class Cluster(OpenedCluster):
         >>> cluster.picture().startswith("<svg ")
         True
         """
+        from kraft_audit.picture.drawing import draw
+        from kraft_audit.picture.whole_picture import picture_of
+
         picture = picture_of(self.history, [incident_row(self.cluster_id, i) for i in self.incidents().incidents])
         return None if picture is None else draw(picture, width, stands_alone=True)
 
@@ -151,6 +159,8 @@ class Cluster(OpenedCluster):
         >>> cluster.cost().rows[0].name
         'PARTITION_CHANGE_RECORD'
         """
+        from kraft_audit.findings.log_cost import log_cost
+
         log_end = canonical_log(self.history).end_offset
         reading = self.judged_reading if self.keeps_judged_records else self.reading
         return log_cost(self.history, reading.log_records(0, log_end))
@@ -226,6 +236,8 @@ class Cluster(OpenedCluster):
         >>> cluster.diverge()
         []
         """
+        from kraft_audit.quorum.divergence import divergences
+
         return divergences(self.reading.survey, self.plan)
 
     def held_epochs(self) -> pa.Table:
@@ -234,6 +246,8 @@ class Cluster(OpenedCluster):
         >>> cluster.held_epochs().drop(["capture", "path"]).to_pylist()[1]
         {'node_id': 11, 'leader_epoch': 1, 'from_offset': 0, 'to_offset': 137}
         """
+        from kraft_audit.quorum.divergence import held_epochs
+
         rows = [
             {
                 **asdict(held.holder),
@@ -251,6 +265,8 @@ class Cluster(OpenedCluster):
         >>> cluster.whatif([11]).offline_count
         0
         """
+        from kraft_audit.recovery.crash_forecast import brokers_of_racks, lose
+
         return lose(self.history, {*brokers, *brokers_of_racks(self.history, racks)})
 
     def smallest_loss(self) -> SmallestLoss:
@@ -259,6 +275,8 @@ class Cluster(OpenedCluster):
         >>> cluster.smallest_loss().brokers
         (13,)
         """
+        from kraft_audit.recovery.crash_forecast import smallest_loss
+
         return smallest_loss(self.history)
 
     def recover_plan(self) -> list[RecoveryPlan]:
@@ -267,6 +285,9 @@ class Cluster(OpenedCluster):
         >>> [(plan.topic, plan.partition) for plan in cluster.recover_plan()][:2]
         [('elr-a', 0), ('elr-a', 1)]
         """
+        from kraft_audit.recovery.leaderless_partitions import recovery_plans
+        from kraft_audit.recovery.replica_logs import replica_logs
+
         leaderless = {(plan.topic, plan.partition) for plan in recovery_plans(self.history)}
         logs = replica_logs(self.storage, self.judged_plan, leaderless) if leaderless else {}
         return recovery_plans(self.history, logs)
@@ -278,6 +299,8 @@ class Cluster(OpenedCluster):
         >>> cluster.start_safety[0].low
         189
         """
+        from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
+
         return quorum_disks(self.judged_reading.survey, self.judged_plan)
 
     def may_i(self, question: Question) -> Permission:
@@ -287,6 +310,8 @@ class Cluster(OpenedCluster):
         >>> cluster.may_i(Question(Action.WIPE, 13, cluster.root)).verdict.value
         'no'
         """
+        from kraft_audit.recovery.may_i.broker_permission import permission
+
         found = permission(question, *self.start_safety, self.history)
         if found is None:
             raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
@@ -302,6 +327,9 @@ class Cluster(OpenedCluster):
         >>> [row.action for row in cluster.permissions().rows if (row.node_id, row.verdict) == (13, "no")]
         ['wipe', 'remove', 'delete-volume']
         """
+        from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one, permissions
+        from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
+
         size_bytes = sum(file.size_bytes for replica in self.plan.replicas for file in replica.files)
         if not self.is_judged and size_bytes > PERMISSION_BYTES_MAX:
             return Permissions(skipped=f"{size_bytes >> 20} MiB would be replayed. {ask_one(path or self.root)}")
@@ -316,11 +344,15 @@ class Cluster(OpenedCluster):
         >>> cluster.rescue_plan().verdict.value
         'refused'
         """
+        from kraft_audit.recovery.lost_quorum.rescue_plan import rescue_plan
+
         beside = self.lake if self.disks.replicas else None
         return rescue_plan(self.reading, self.plan, self.root, gone, beside)
 
     def rescue(self, request: RescueRequest, gone: Collection[int] = ()) -> Rescue:
         """Writes a new node dir with the state of one copy. Raises RescueRefusedError where the plan does not stand."""
+        from kraft_audit.recovery.lost_quorum.rescue import rescue
+
         return rescue(self.reading, self.plan, self.open_storage, self.rescue_plan(gone), request)
 
     def upgrade_check(self, release_level: int) -> UpgradeCheck:
@@ -330,6 +362,8 @@ class Cluster(OpenedCluster):
         >>> cluster.upgrade_check(33).verdict.value
         'blocked'
         """
+        from kraft_audit.recovery.upgrade_check import upgrade_check
+
         return upgrade_check(self.history, release_level, self.records)
 
     def restore_kit(
@@ -340,14 +374,21 @@ class Cluster(OpenedCluster):
         >>> [step.subject for step in cluster.restore_kit(at=100).restored][:2]
         ['all brokers', 'elr-a']
         """
+        from kraft_audit.recovery.restore.restorable_state import restorable_state
+        from kraft_audit.recovery.restore.restore_kit import KitRequest, restore_kit
+
         return restore_kit(restorable_state(self.state(at)), request or KitRequest())
 
     def lost_logs(self, log: BranchLog, end_offset: int) -> list[LostLog]:
         """Every captured log that goes on otherwise, or further, than this one up to an offset; the best one last."""
+        from kraft_audit.recovery.restore.lost_state import lost_logs
+
         return list(lost_logs(self.reading, log, end_offset))
 
     def old_logs(self, topics: Mapping[str, RestorableTopic], *, names_missing: bool) -> list[OldLog]:
         """The logs of these topics in captured data dirs; with `names_missing` those on disks not read, too."""
+        from kraft_audit.recovery.restore.stray_logs import old_logs
+
         return old_logs(self.storage, self.disks, topics, names_missing=names_missing)
 
     def records(self, selection: Selection = EVERYTHING) -> pa.Table:

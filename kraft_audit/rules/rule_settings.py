@@ -14,8 +14,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from kraft_audit.rules.registry import find_rule, rules
 from kraft_audit.rules.rule_model import Finding, RuleSettings, Status, Threshold, Waiver
 from kraft_audit.text.text_files import YamlError, parse_yaml
@@ -108,6 +106,8 @@ def _near(word: Any, words: Mapping[str, Any]) -> str:
 
 
 def _yaml_value(value: float) -> str:
+    import yaml
+
     return yaml.safe_dump(value).splitlines()[0]
 
 

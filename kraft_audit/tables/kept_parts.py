@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 MAGIC: Final = b"KAKP1\n"
 CHANGED: Final = b"KAKR1\n"
@@ -64,6 +63,8 @@ def is_packed(content: bytes) -> bool:
 def columns_to_bytes(batch: pa.RecordBatch | pa.Table) -> bytes:
     """A batch as Parquet: what is read back is checked, which the addresses in Arrow's own format are not. A batch
     without rows is no bytes: a file of its own would take as long as one of ten thousand rows."""
+    import pyarrow.parquet as pq  # half of what Arrow takes to start, and `check` reads none
+
     if not batch.num_rows:
         return b""
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
@@ -98,6 +99,8 @@ def columns_from_bytes(content: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 def read_columns(content: bytes) -> pa.Table:
     """The columns of bytes that are not empty, with the types that Parquet gives them. Raises KeptPartsError."""
+    import pyarrow.parquet as pq  # half of what Arrow takes to start, and `check` reads none
+
     if content.startswith(CHANGED):
         parts = unpack(content.removeprefix(CHANGED))
         try:

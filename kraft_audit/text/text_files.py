@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
+if TYPE_CHECKING:
+    import yaml
 
 
 @contextmanager
@@ -36,8 +38,10 @@ class YamlError(ValueError):
 
 def parse_yaml(text: str) -> Any:
     """The value of a YAML text, None where it is empty; no key twice, no Python objects. Raises YamlError."""
+    import yaml  # where a file is read: most commands read none
+
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  # a SafeLoader
+        return yaml.load(text, Loader=_unique_key_loader())  # noqa: S506  # a SafeLoader
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else 1
         raise YamlError(f"line {line}", problem.problem or "") from None
@@ -45,14 +49,19 @@ def parse_yaml(text: str) -> Any:
         raise YamlError(None, str(problem).splitlines()[0]) from None
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
+@cache
+def _unique_key_loader() -> type[yaml.SafeLoader]:
     """YAML keeps the last of two equal keys without a word; here that is an error."""
+    import yaml
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            key = str(key_node.value)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key!r} twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+    class UniqueKeyLoader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key_node, _ in node.value:
+                key = str(key_node.value)
+                if key in seen:
+                    raise yaml.MarkedYAMLError(problem=f"key {key!r} twice", problem_mark=key_node.start_mark)
+                seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    return UniqueKeyLoader
