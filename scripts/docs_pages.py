@@ -17,7 +17,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from kraft_audit.commands.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, app
+from kraft_audit.commands.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, application
 from kraft_audit.findings.rule_pages import pages as rule_pages
 from kraft_audit.lake.settings import ClusterLabels, ClusterSettings, FleetSettings
 from kraft_audit.tables.contract import Table
@@ -56,7 +56,7 @@ def generated_pages() -> dict[str, str]:
 
 def commands_page() -> str:
     """The help of every command, as it is printed."""
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(application())
     parts = [
         "# Commands",
         "PATH is a log dir, a node dir, a directory of node dirs or of captures, or an archive of them. "
@@ -69,8 +69,7 @@ def commands_page() -> str:
         names = group.list_commands(root)  # type: ignore[attr-defined]
         for title, listed in (("Without Spark or Java", LAPTOP_COMMANDS), ("With Spark", LAKE_COMMANDS)):
             parts.append(f"## {title}")
-            wanted = {command.__name__.replace("_", "-") for command, _ in listed}
-            for name in (name for name in names if name in wanted):
+            for name in (name for name in names if name in dict(listed)):
                 command = group.get_command(root, name)  # type: ignore[attr-defined]
                 with typer.Context(command, info_name=name, parent=root, max_content_width=100) as context:
                     parts.append(f"### {name}\n\n```text\n{command.get_help(context)}\n```")

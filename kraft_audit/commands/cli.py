@@ -1,6 +1,6 @@
 """`kraft-audit`: the commands, and how any of them ends.
 
-Only what `--help` needs is imported here; each command imports the rest when it runs.
+A command is imported when it is asked for, all of them for `--help`; each imports the rest when it runs.
 """
 
 from __future__ import annotations
@@ -34,20 +34,7 @@ COLLECT_AFTER: Final = (50_000, 20, 50)
 A command makes many rows and findings, which live until it ends, and hardly any circles. With Python's own thresholds
 the collector goes through all of them again and again, which took a tenth of a command's time.
 """
-Command = Callable[..., int | None]
-
-
-def _commands(*lines: tuple[str, str]) -> tuple[tuple[Command, str], ...]:
-    """Commands, each the function of its name in the module of its name, with their lines in the list of commands."""
-    found = []
-    for name, summary in lines:
-        function = name.replace("-", "_")
-        found.append((getattr(import_module(f"kraft_audit.commands.{function}"), function), summary))
-    return tuple(found)
-
-
-# The first need neither Spark nor Java.
-LAPTOP_COMMANDS: Final = _commands(
+LAPTOP_COMMANDS: Final = (
     ("check", "What was unsafe, when, why, and what to do"),
     ("incidents", "Findings with one cause as one story each"),
     ("explain", "One rule: when it is raised, why it matters"),
@@ -73,7 +60,8 @@ LAPTOP_COMMANDS: Final = _commands(
     ("dump", "Every batch and record, as rows or as Kafka's tool"),
     ("simulate", "Log dirs of a simulated incident, and its truth"),
 )
-LAKE_COMMANDS: Final = _commands(
+"""The commands that need neither Spark nor Java, with their lines in the list of commands."""
+LAKE_COMMANDS: Final = (
     ("run", "A fleet's log dirs into Delta tables, on Spark"),
     ("notify", "Tell people what opened, got worse or is resolved"),
     ("tables", "What a lake's tables hold"),
@@ -93,19 +81,31 @@ OLD_SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = {
 """Options that changed their name, by command; this release still takes the old one. In every command `--out` is a
 target and `--output` a format."""
 
-app = typer.Typer(
-    name="kraft-audit",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help is there in half the time, and its examples can be copied
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-)
+SUMMARIES: Final = dict((*LAPTOP_COMMANDS, *LAKE_COMMANDS))
 
 
-def command_name(command: Command) -> str:
-    """The name of a command on the command line: `recover-plan` for recover_plan."""
-    return command.__name__.replace("_", "-")
+def function_of(command: str) -> Callable[..., int | None]:
+    """The function of a command: that of its name in the module of its name."""
+    name = command.replace("-", "_")
+    function: Callable[..., int | None] = getattr(import_module(f"kraft_audit.commands.{name}"), name)
+    return function
+
+
+@functools.cache
+def application(*commands: str) -> typer.Typer:
+    """The program with these commands; with all of them where none is named, which takes a tenth of a second."""
+    app = typer.Typer(
+        name="kraft-audit",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help is there in half the time, and its examples can be copied
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    )
+    app.callback()(kraft_audit)
+    for command in commands or SUMMARIES:
+        app.command(command, short_help=SUMMARIES[command])(guarded(function_of(command)))
+    return app
 
 
 def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
@@ -196,10 +196,6 @@ def _shared(group: type) -> list[inspect.Parameter]:
     ]
 
 
-for _command, _summary in (*LAPTOP_COMMANDS, *LAKE_COMMANDS):
-    app.command(command_name(_command), short_help=_summary)(guarded(_command))
-
-
 def _version(is_asked: bool) -> None:
     if is_asked:
         from importlib.metadata import version
@@ -208,7 +204,6 @@ def _version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def kraft_audit(
     version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version)] = False,
 ) -> None:
@@ -233,7 +228,7 @@ def main() -> None:
     if not open_outputs():
         sys.exit(EXIT_UNREADABLE)
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in {command_name(command) for command, _ in LAPTOP_COMMANDS}:
+    if arguments and arguments[0] in dict(LAPTOP_COMMANDS):
         sys.meta_path.insert(0, _NoPandas())
         gc.set_threshold(*COLLECT_AFTER)
     sys.exit(run_command(arguments))
@@ -303,6 +298,11 @@ def run_job(command: str, arguments: list[str], *, old_name: str | None = None) 
     return run_command([command, *arguments])
 
 
+def _asked(arguments: list[str]) -> list[str]:
+    """The command of a command line where it comes first, as it nearly always does."""
+    return [name for name in arguments[:1] if name in SUMMARIES and COMPLETE_VARIABLE not in os.environ]
+
+
 def run_command(arguments: list[str]) -> int:
     """The exit code of a command line; whatever goes wrong is one line on stderr."""
     if COMPLETE_VARIABLE in os.environ:
@@ -311,7 +311,7 @@ def run_command(arguments: list[str]) -> int:
         completion_init()
     arguments = current_spelling(arguments)
     try:
-        code = app(arguments, prog_name="kraft-audit", standalone_mode=False)
+        code = application(*_asked(arguments))(arguments, prog_name="kraft-audit", standalone_mode=False)
     except typer.Abort:
         return EXIT_INTERRUPTED
     except Exception as error:

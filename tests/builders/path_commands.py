@@ -8,7 +8,7 @@ from typing import Final
 
 import typer
 
-from kraft_audit.commands.cli import LAPTOP_COMMANDS, app, command_name
+from kraft_audit.commands.cli import LAPTOP_COMMANDS, application
 
 WITHOUT_PATH: Final = {"explain", "rules", "simulate"}
 STATE_PARTS: Final = ("topics", "configs", "security", "brokers", "features")
@@ -34,7 +34,7 @@ CODES: Final = {"may-i": 1, "rescue": 1, "upgrade-check": 4}
 
 def taking_a_path() -> set[str]:
     """The names of the commands that need no lake and take a path."""
-    return {command_name(command) for command, _ in LAPTOP_COMMANDS} - WITHOUT_PATH | {"doctor"}
+    return dict(LAPTOP_COMMANDS).keys() - WITHOUT_PATH | {"doctor"}
 
 
 def path_commands(path: Path, made: Path) -> list[list[str]]:
@@ -50,7 +50,7 @@ def code_of(line: list[str]) -> int:
 
 def printed_in(*formats: str) -> list[list[str]]:
     """Each line that prints its answer in one of these formats of `--output`, with that format."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
     lines = []
     for parts in map(str.split, LINES):
         kind = typing.get_type_hints(commands[parts[0]].callback).get("output")

@@ -15,7 +15,7 @@ import typer
 import yaml
 from click import Context
 
-from kraft_audit.commands.cli import app
+from kraft_audit.commands.cli import application
 from kraft_audit.lake.settings import load_fleet
 from kraft_audit.spark.session import REQUIRED
 
@@ -54,7 +54,7 @@ def calls() -> Iterator[tuple[str, list[str]]]:
     ("recipe", "arguments"), list(calls()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_every_call_has_options_that_exist(recipe: str, arguments: list[str]) -> None:
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(application())
     command = group.get_command(Context(group), arguments[0])  # type: ignore[attr-defined]
     assert command is not None, recipe
     command.make_context(arguments[0], list(arguments[1:]))

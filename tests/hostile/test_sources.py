@@ -46,7 +46,7 @@ def test_nothing_from_input_is_run_or_unpickled(package: str, project_root: Path
             assert "True" not in shell, (name, call.lineno)
             if called == "load" and is_method and ast.unparse(call.func) == "yaml.load":
                 loader = next(ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "Loader")
-                assert loader == "_UniqueKeyLoader", "a SafeLoader"
+                assert loader == "_unique_key_loader()", "a SafeLoader"
 
 
 def test_few_dependencies_and_every_one_pinned_by_hash(project_root: Path) -> None:
