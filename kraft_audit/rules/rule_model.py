@@ -32,7 +32,10 @@ class Severity(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Severity).index(self)
+        return _RANKS[self]
+
+
+_RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class Status(enum.StrEnum):

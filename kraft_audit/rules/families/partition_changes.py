@@ -26,6 +26,7 @@ from kraft_audit.rules.columns.partition_states import (
     PartitionStates,
     cases_where_known,
     partition_case,
+    partition_cases,
     partition_states,
     until_enough_in_sync,
 )
@@ -272,8 +273,7 @@ def kp012(history: ClusterHistory, limits: IsrFlappingLimits) -> Iterator[Case]:
         _Storm(int(rows[hits[first]]), int(rows[hits[last] + limit]))
         for first, last in zip(starts.tolist(), ends.tolist(), strict=True)
     ]
-    for storm in storms:
-        yield _storm_case(history, states, storm, limit)
+    yield from _storm_cases(history, states, storms, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,14 +301,20 @@ def _is_whole(history: ClusterHistory, states: PartitionStates, rows: Rows) -> M
     return is_new | recent
 
 
-def _storm_case(history: ClusterHistory, states: PartitionStates, storm: _Storm, limit: int) -> Case:
-    newest = states.newest_row(storm.last)
-    last_ms = int(states.timestamp_ms[storm.last])
-    episode = Episode(_first_row(history, states, storm), None if states.exists[newest] else newest)
-    case = partition_case(states, episode, f"more than {limit} ISR changes within an hour")
-    if episode.end is None and (history.end_ms or last_ms) - last_ms > HOUR_MS:
-        return case._replace(is_over=True, to_ms=last_ms + HOUR_MS)
-    return case
+def _storm_cases(
+    history: ClusterHistory, states: PartitionStates, storms: Sequence[_Storm], limit: int
+) -> Iterator[Case]:
+    """One for each storm: there may be ten thousands of them."""
+    newest = states.newest_rows(np.array([storm.last for storm in storms], np.int64))
+    ends = [
+        None if exists else row for row, exists in zip(newest.tolist(), states.exists[newest].tolist(), strict=True)
+    ]
+    episodes = [Episode(_first_row(history, states, storm), end) for storm, end in zip(storms, ends, strict=True)]
+    texts = [(f"more than {limit} ISR changes within an hour", None)] * len(storms)
+    for storm, episode, case in zip(storms, episodes, partition_cases(states, episodes, texts), strict=True):
+        last_ms = int(states.timestamp_ms[storm.last])
+        is_over = episode.end is None and (history.end_ms or last_ms) - last_ms > HOUR_MS
+        yield case._replace(is_over=True, to_ms=last_ms + HOUR_MS) if is_over else case
 
 
 def _first_row(history: ClusterHistory, states: PartitionStates, storm: _Storm) -> int:
