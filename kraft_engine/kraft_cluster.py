@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kraft_engine.brokers.controller_admin import reassign
-from kraft_engine.runs.run_picture import timeline_text
+from kraft_engine.runs.chronicle import timeline_text
 from kraft_engine.runs.scenario_stage import Stage
 
 CONTROLLERS = (1, 2, 3)

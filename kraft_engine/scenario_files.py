@@ -26,7 +26,7 @@ VERBS = (
 )  # fmt: skip
 SETTINGS = ("release", "metadata_version", "elr", "static_min_isr", "cluster_id")
 LISTS = ("raises", "may_raise", "near_miss_of", "gone")
-KEYS = ("name", "summary", "controllers", "brokers", "static", "steps", *LISTS, *SETTINGS)
+SCENARIO_KEYS = ("name", "summary", "controllers", "brokers", "static", "steps", *LISTS, *SETTINGS)
 
 
 class ScenarioFileError(ValueError):
@@ -82,7 +82,7 @@ def _from_yaml(path: Path, *, controllers: int | None, static: bool | None) -> S
     if not isinstance(document, dict):
         raise ScenarioFileError(f"{path}: expected keys such as `steps`, got {type(document).__name__}")
     for key in document:
-        _known(f"{path}", str(key), KEYS)
+        _known(f"{path}", str(key), SCENARIO_KEYS)
     if controllers is not None:
         document["controllers"] = list(range(1, controllers + 1))
     if static is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from kraft_engine.runs.occurrences import EXPECTED, KINDS, observe
+from kraft_engine.runs.occurrences import EXPECTED, RUN_CLASSES, observe
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
     for kind in sorted({*EXPECTED, *found}):
         print(f"{found[kind]:>9,}  {kind}{'' if found[kind] else '  NEVER'}")
     missing = [kind for kind in EXPECTED if not found[kind]]
-    print(f"{seeds * len(KINDS)} runs; {len(EXPECTED) - len(missing)} of {len(EXPECTED)} kinds occurred")
+    print(f"{seeds * len(RUN_CLASSES)} runs; {len(EXPECTED) - len(missing)} of {len(EXPECTED)} kinds occurred")
     return int(bool(missing))
 
 

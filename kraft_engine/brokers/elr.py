@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kraft_engine.brokers.partition import NO_LEADER, Partition
+from kraft_engine.brokers.partition import NO_LEADER, RECOVERING, Partition
 from kraft_engine.invariants.switches import ALL_ON, Switches
 
 PREFERRED, ONLINE, UNCLEAN = "PREFERRED", "ONLINE", "UNCLEAN"
-RECOVERED, RECOVERING = 0, 1
 
 
 # The last metadata.version that each release calls production-ready (MetadataVersion), newest first.

@@ -9,6 +9,8 @@ UNASSIGNED = bytes(15) + b"\x01"
 LOST = bytes(15) + b"\x02"
 NO_LEADER = -1
 UNCHANGED = -2
+RECOVERED, RECOVERING = 0, 1
+"""LeaderRecoveryState: whether the leader has still to recover from an unclean election."""
 
 
 class Partition:

@@ -16,13 +16,12 @@ from kraft_engine.brokers.broker_messages import (
     GetReplicaLogInfoResponse,
 )
 from kraft_engine.brokers.image import Image
-from kraft_engine.brokers.partition import Partition
+from kraft_engine.brokers.partition import RECOVERED, Partition
 from kraft_engine.brokers.replicas import LAG_LIMIT_US, FollowerState, Replica, TopicPartition
 from kraft_engine.consensus.protocols import BrokerHost
 from kraft_engine.consensus.raft import RaftNode
 
 FETCH_RECORDS = 200
-RECOVERED = 0
 
 
 class ReplicaManager(ABC):

@@ -7,7 +7,7 @@ Records are numbers; what matters is which replica holds which, and which were a
 from __future__ import annotations
 
 from kraft_engine.invariants.switches import Switches
-from kraft_engine.world.chance import Chance
+from kraft_engine.world.world import Chance
 
 TopicPartition = tuple[bytes, int]
 LAG_LIMIT_US = 3_000_000

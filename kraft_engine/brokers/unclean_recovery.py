@@ -11,9 +11,8 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from kraft_engine.brokers.broker_messages import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
-from kraft_engine.brokers.elr import RECOVERING
 from kraft_engine.brokers.image import BROKER, TOPIC
-from kraft_engine.brokers.partition import NO_LEADER, Partition
+from kraft_engine.brokers.partition import NO_LEADER, RECOVERING, Partition
 from kraft_engine.brokers.replicas import TopicPartition
 from kraft_engine.world.world import MS
 

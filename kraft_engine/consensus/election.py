@@ -192,14 +192,19 @@ def lose_pre_vote(node: RaftNode) -> None:
         node.become_unattached(node.epoch)
 
 
-def handle_begin_epoch(node: RaftNode, source: int, correlation: int, request: BeginQuorumEpochRequest) -> None:
-    error = NONE
+def _learn_epoch(node: RaftNode, request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> str:
+    """Adopts the epoch and the leader that a request names. Returns why it does not, NONE where it does."""
     if is_stranger(node, request.cluster_id):
-        error = INCONSISTENT_CLUSTER_ID
-    elif request.leader_epoch < node.epoch:
-        error = FENCED_LEADER_EPOCH
-    else:
-        node.learn(request.leader_epoch, request.leader_id)
+        return INCONSISTENT_CLUSTER_ID
+    if request.leader_epoch < node.epoch:
+        return FENCED_LEADER_EPOCH
+    node.learn(request.leader_epoch, request.leader_id)
+    return NONE
+
+
+def handle_begin_epoch(node: RaftNode, source: int, correlation: int, request: BeginQuorumEpochRequest) -> None:
+    error = _learn_epoch(node, request)
+    if error == NONE:
         if not names_me(node, request.voter):
             error = node.membership.wrong_voter_error
         elif node.membership.refuses_epochs_as_observer and not node.is_voter:
@@ -217,13 +222,8 @@ def handle_begin_epoch_response(
 
 
 def handle_end_epoch(node: RaftNode, source: int, correlation: int, request: EndQuorumEpochRequest) -> None:
-    error = NONE
-    if is_stranger(node, request.cluster_id):
-        error = INCONSISTENT_CLUSTER_ID
-    elif request.leader_epoch < node.epoch:
-        error = FENCED_LEADER_EPOCH
-    else:
-        node.learn(request.leader_epoch, request.leader_id)
+    error = _learn_epoch(node, request)
+    if error == NONE:
         if isinstance(request, KeyedEndQuorumEpochRequest) and not names_me(node, request.voter):
             # KIP-856, EndQuorumEpoch, Handling: "INVALID_REQUEST when the voter ID and UUID doesn't match."
             error = node.membership.wrong_voter_error

@@ -29,8 +29,7 @@ from kraft_engine.consensus.messages import (
 from kraft_engine.consensus.raft import NEVER, RaftNode
 from kraft_engine.consensus.serving import leader_only_error
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY, ReplicaKey, Voter, VoterSet
-
-HOUR_US = 3_600_000_000
+from kraft_engine.world.world import HOUR_US
 
 
 class Kip853:

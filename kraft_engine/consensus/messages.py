@@ -34,7 +34,7 @@ VOTER_ALREADY_ADDED = "VOTER_ALREADY_ADDED"
 VOTER_ALREADY_REMOVED = "VOTER_ALREADY_REMOVED"
 
 
-Endpoint = tuple[str, int]
+HostPort = tuple[str, int]
 """(host, port) of the one controller listener that every node has."""
 
 
@@ -76,7 +76,7 @@ class BeginQuorumEpochRequest:
     voter: ReplicaKey
     leader_id: int
     leader_epoch: int
-    leader_endpoint: Endpoint
+    leader_endpoint: HostPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class EndQuorumEpochRequest:
     leader_id: int
     leader_epoch: int
     preferred_candidates: tuple[ReplicaKey, ...]
-    leader_endpoint: Endpoint
+    leader_endpoint: HostPort
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from kraft_engine.world.world import MS
 
 if TYPE_CHECKING:
     from kraft_engine.consensus.log_batches import Batch
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+"""The cluster.id of random runs and of small quorums."""
 
 
 class Settings:

@@ -19,7 +19,7 @@ from kraft_engine.consensus.voter_sets import ReplicaKey, Voter, VoterSet
 from kraft_engine.world.encoding import assignment_fields
 from kraft_engine.world.world import MS
 
-RETRY_US = 100 * MS
+REASSIGNMENT_RETRY_US = 100 * MS
 
 
 class ReassignRequest:
@@ -120,7 +120,7 @@ class Kip642:
 
     def poll_leader(self, node: RaftNode, leader: LeaderState, now_us: int) -> int:
         self._step(node, leader)
-        return now_us + RETRY_US if leader.voters.target is not None else NEVER
+        return now_us + REASSIGNMENT_RETRY_US if leader.voters.target is not None else NEVER
 
     def poll_follower(self, node: RaftNode, now_us: int) -> None:
         self._persist_committed(node)

@@ -26,7 +26,7 @@ from kraft_engine.consensus.serving import leader_only_error
 from kraft_engine.consensus.voter_sets import ReplicaKey, Voter, VoterSet
 from kraft_engine.world.world import MS
 
-RETRY_US = 50 * MS
+VOTER_CHANGE_RETRY_US = 50 * MS
 
 
 class Kip856:
@@ -118,7 +118,7 @@ class Kip856:
             if change is not None and now_us >= change.deadline_us:
                 self._forget(leader, change)
                 self._answer(node, change, REQUEST_TIMED_OUT)
-        return now_us + RETRY_US
+        return now_us + VOTER_CHANGE_RETRY_US
 
     def poll_follower(self, node: RaftNode, now_us: int) -> None:
         pass

@@ -16,8 +16,7 @@ from typing import Any
 
 from kraft_engine.consensus.messages import FetchRequest
 from kraft_engine.consensus.raft import FOLLOWER, LEADER
-from kraft_engine.models.small_quorum import small_quorum
-from kraft_engine.models.states import freeze, is_awaited, key_of, thaw
+from kraft_engine.models.small_quorum import freeze, is_awaited, key_of, small_quorum, thaw
 from kraft_engine.runs.chronicle import InvariantViolationError
 from kraft_engine.traces.trace import Trace, TraceEvent
 from kraft_engine.traces.untimed import Message, UntimedQuorum

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraft_engine.consensus.raft import RaftNode
 from kraft_engine.world.world import MS, World
 
+if TYPE_CHECKING:
+    from kraft_engine.invariants.run_invariants import RaftInvariants
+    from kraft_engine.world.processes import Cluster
+
 TIMELINE_LIMIT = 4_000
+LEGEND = "time, then one column a node: U unattached  P prospective  C candidate  L leader  F follower  R resigned"
+NODE_WIDTH = 14
 
 
 class InvariantViolationError(Exception):
@@ -51,7 +57,7 @@ class Chronicle:
 
     def say(self, slot: int, text: str) -> None:
         timeline = self.timeline
-        timeline.append(f"{self.world.now_us // MS:>9} ms  {'':{slot * 14}}[{slot}] {text}")
+        timeline.append(f"{self.world.now_us // MS:>9} ms  {'':{slot * NODE_WIDTH}}[{slot}] {text}")
         if len(timeline) > TIMELINE_LIMIT:
             del timeline[: TIMELINE_LIMIT // 2]
 
@@ -63,3 +69,12 @@ class Chronicle:
         self.beyond_model.append(label)
         self.record("damage", label=label, **fields)
         self.say(0, f"BEYOND THE MODEL: {label}")
+
+
+def timeline_text(cluster: Cluster, invariants: RaftInvariants) -> str:
+    """The legend, a head with the node ids, then what the run noted, oldest first."""
+    head = f"{'':>12}  " + "".join(f"node {process.id}".ljust(NODE_WIDTH) for process in cluster.processes)
+    lines = [f"seed {cluster.world.seed}, {cluster.world.event_count} events, {cluster.world.now_us // MS} ms", LEGEND]
+    lines.append(head.rstrip())
+    lines += invariants.timeline
+    return "\n".join(lines) + "\n"

@@ -35,7 +35,7 @@ from kraft_engine.consensus.log_batches import Record
 from kraft_engine.consensus.replica_log import Snapshot
 from kraft_engine.consensus.voter_sets import Voter, VoterSet
 from kraft_engine.runs.fleet_topics import (
-    BROKERS,
+    FLEET_BROKERS,
     PARTITIONS_A_TOPIC,
     Octets,
     big_endian,
@@ -44,11 +44,10 @@ from kraft_engine.runs.fleet_topics import (
     topic_records,
 )
 from kraft_engine.world.bootstrap import Bootstrap
-from kraft_engine.world.chance import Chance
 from kraft_engine.world.encoding import bootstrap_octets, records_octets, snapshot_octets
 from kraft_engine.world.log_dirs import METADATA_DIR, TOPIC_ID
 from kraft_engine.world.segment_files import INDEX_INTERVAL_BYTES
-from kraft_engine.world.world import EPOCH_MS
+from kraft_engine.world.world import EPOCH_MS, Chance
 
 BATCH_RECORDS: Final = 64  # offset deltas of one byte
 CHUNK_PAIRS: Final = 4_096
@@ -184,7 +183,7 @@ class _Cluster:
             ("KRAFT_VOTERS", 0, self.voters().fields()),
         ]
         batches = [self._batch(start, is_control=True), self._batch(self.bootstrap.records(), is_control=False)]
-        self.brokers = [self._broker(broker) for broker in BROKERS]
+        self.brokers = [self._broker(broker) for broker in FLEET_BROKERS]
         batches.append(self._batch(self.brokers, is_control=False))
         return [*batches, *self._topics()]
 
@@ -202,7 +201,7 @@ class _Cluster:
 
     def _cleaned_up(self) -> list[bytes]:
         """Puts what a whole log begins with into a snapshot; nothing of it is left in the log."""
-        self.brokers = [self._broker(broker) for broker in BROKERS]
+        self.brokers = [self._broker(broker) for broker in FLEET_BROKERS]
         # As many records as a log that was not cleaned up begins with, and its LeaderChange.
         self.end_offset = self.start_offset = len(self.topic_ids) + self.partition_count + 100
         self.snapshots.append((self.start_offset, self._snapshot()))
@@ -325,8 +324,8 @@ def _no_op() -> Octets:
     return np.frombuffer(head + record, np.uint8)
 
 
-SHRINK = _batch_template(BROKERS[:2])
-EXPAND = _batch_template(BROKERS)
+SHRINK = _batch_template(FLEET_BROKERS[:2])
+EXPAND = _batch_template(FLEET_BROKERS)
 NO_OP = _no_op()
 
 

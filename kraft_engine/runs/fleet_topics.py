@@ -15,7 +15,7 @@ from kraft_engine.consensus.log_batches import Record
 from kraft_engine.world.encoding import records_octets
 
 Octets = npt.NDArray[np.uint8]
-BROKERS: Final = (11, 12, 13)
+FLEET_BROKERS: Final = (11, 12, 13)
 PARTITIONS_A_TOPIC: Final = 50
 # Names of one length, so that batches are.
 NAMED_MAX: Final = 100_000
@@ -31,14 +31,14 @@ def topic_records(number: int, topic_id: bytes, partition_epochs: Sequence[int])
         fields = {
             "partitionId": index,
             "topicId": topic_id,
-            "replicas": list(BROKERS),
-            "isr": list(BROKERS),
+            "replicas": list(FLEET_BROKERS),
+            "isr": list(FLEET_BROKERS),
             "removingReplicas": [],
             "addingReplicas": [],
-            "leader": BROKERS[0],
+            "leader": FLEET_BROKERS[0],
             "leaderEpoch": 0,
             "partitionEpoch": partition_epoch,
-            "directories": [bytes(15) + b"\x01"] * len(BROKERS),
+            "directories": [bytes(15) + b"\x01"] * len(FLEET_BROKERS),
         }
         records.append(("PartitionRecord", 2, fields))
     return records

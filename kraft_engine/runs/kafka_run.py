@@ -15,12 +15,12 @@ from kraft_engine.consensus.leader import drain
 from kraft_engine.consensus.log_batches import Record
 from kraft_engine.consensus.membership import Kip853
 from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
-from kraft_engine.consensus.raft_settings import Settings
+from kraft_engine.consensus.raft_settings import CLUSTER_ID, Settings
 from kraft_engine.invariants.partition_invariants import PartitionInvariants
 from kraft_engine.invariants.run_invariants import RaftInvariants
 from kraft_engine.invariants.switches import ALL_ON, Switches
 from kraft_engine.runs.healing import Healing
-from kraft_engine.runs.schedule import CLUSTER_ID, clean, make_snapshot
+from kraft_engine.runs.schedule import clean, make_snapshot
 from kraft_engine.runs.surroundings import Habits, Surroundings
 from kraft_engine.world.bootstrap import Bootstrap
 from kraft_engine.world.faults import WITHIN_MODEL, Faults
@@ -28,7 +28,7 @@ from kraft_engine.world.processes import Cluster
 from kraft_engine.world.random_accidents import RandomAccidents
 from kraft_engine.world.world import MS, World
 
-LEVELS = (7, 8, 11, 13, 14, 15, 17, 21, 23, 25, 27, 29, 30)
+KAFKA_RUN_LEVELS = (7, 8, 11, 13, 14, 15, 17, 21, 23, 25, 27, 29, 30)
 
 
 class KafkaRun:
@@ -53,7 +53,11 @@ class KafkaRun:
         self.world = World(seed)
         chance = self.world.chance
         self.beyond_model = beyond_model
-        level = metadata_version if metadata_version is not None else chance.choose((30, 30, 27, chance.choose(LEVELS)))
+        level = (
+            metadata_version
+            if metadata_version is not None
+            else chance.choose((30, 30, 27, chance.choose(KAFKA_RUN_LEVELS)))
+        )
         drawn_elr = None if chance.happens(0.8) else chance.below(2)
         bootstrap = Bootstrap(level, elr=drawn_elr if elr is None else int(elr), static_min_isr=1)
         bootstrap.release = Release(release)
@@ -136,7 +140,11 @@ class KafkaRun:
         controller = self.machine.active_controller()
         if controller is not None and controller.node.leader is not None:
             self._one_request(controller)
-        self.world.after(self.world.chance.between(200 * MS, 1_500 * MS), self._administer)
+        self.world.after(self._request_pause_us(controller), self._administer)
+
+    def _request_pause_us(self, controller: Controller | None) -> int:
+        """How long administrators wait before the next request; `controller` is whom they asked last."""
+        return self.world.chance.between(200 * MS, 1_500 * MS)
 
     def _one_request(self, controller: Controller) -> None:
         chance = self.world.chance
@@ -261,7 +269,7 @@ class KafkaRun:
     def _features(self, controller: Controller) -> None:
         level = controller.image.metadata_version
         newest = self.machine.bootstrap.release.newest_version
-        higher = [candidate for candidate in LEVELS if level < candidate <= newest]
+        higher = [candidate for candidate in KAFKA_RUN_LEVELS if level < candidate <= newest]
         if higher and self.world.chance.happens(0.5):
             admin.set_feature(controller, METADATA_VERSION, higher[0])
         elif level >= 23 and not controller.image.elr_enabled:

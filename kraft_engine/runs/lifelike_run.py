@@ -49,15 +49,9 @@ class LifelikeRun(KafkaRun):
 
     # Incidents
 
-    def _administer(self, _: Any, __: Any) -> None:
-        if self.faults.are_over:
-            return
-        controller = self.machine.active_controller()
-        if controller is not None and controller.node.leader is not None:
-            self._one_request(controller)
+    def _request_pause_us(self, controller: Controller | None) -> int:
         few = len(controller.image.topics) < INCIDENT_TOPICS if controller is not None else True
-        pause_us = 100 * MS if few else self.world.chance.between(1_000 * MS, 3_500 * MS)
-        self.world.after(pause_us, self._administer)
+        return 100 * MS if few else self.world.chance.between(1_000 * MS, 3_500 * MS)
 
     def _one_request(self, controller: Controller) -> None:
         chance, image = self.world.chance, controller.image

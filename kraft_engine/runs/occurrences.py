@@ -12,7 +12,7 @@ from kraft_engine.runs.kafka_run import KafkaRun
 from kraft_engine.runs.schedule import RandomRun
 from kraft_engine.runs.storms import ElectionStorm
 from kraft_engine.runs.upgrades import UpgradeRun
-from kraft_engine.runs.wide_run import LEVELS, WideBeyondRun, WideRun
+from kraft_engine.runs.wide_run import WIDE_RUN_LEVELS, WideBeyondRun, WideRun
 from kraft_engine.world.faults import DAMAGES, WITHIN_MODEL
 
 EVENT_COUNT = 5_000
@@ -36,7 +36,7 @@ EXPECTED = (
     *(f"damage: {name}" for name in DAMAGES),
     *(f"record: {name} v{version}" for name, count in sorted(RECORDS.items()) for version in range(count)),
     *(f"config: {scope}" for scope in (*SCOPES.values(), "cluster")),
-    *(f"metadata.version {level}" for level in LEVELS),
+    *(f"metadata.version {level}" for level in WIDE_RUN_LEVELS),
     *(f"election: {kind}" for kind in (
         "from the ISR", "from the ELR", "last known leader", "unclean", "preferred", "no replica is left",
     )),
@@ -49,7 +49,7 @@ EXPECTED = (
     "fault: disk replaced", "log truncated", "snapshot made", "snapshot installed", "log cleaned", "auto join",
     "recovered", "transaction: aborted at failover",
 )  # fmt: skip
-KINDS: tuple[type[RandomRun] | type[KafkaRun], ...] = (
+RUN_CLASSES: tuple[type[RandomRun] | type[KafkaRun], ...] = (
     RandomRun, KafkaRun, WideRun, WideBeyondRun, ElectionStorm, UpgradeRun, Kip856Run, Kip642Run, Kip642CancelRun,
 )  # fmt: skip
 
@@ -82,7 +82,7 @@ def observe(seeds: int, *, first_seed: int = 0, until: Collection[str] = ()) -> 
     """What occurs in so many seeds of every kind of run, beyond Raft's model in every fifth; ends once `until` did."""
     found: Counter[str] = Counter()
     for seed in range(first_seed, first_seed + seeds):
-        for kind in KINDS:
+        for kind in RUN_CLASSES:
             run = RandomRun(seed, beyond_model=True) if kind is RandomRun and seed % 5 == 4 else kind(seed)
             run.run(EVENT_COUNT * (2 if issubclass(kind, WideRun) else 1))
             found += occurrences(run)

@@ -12,6 +12,7 @@ from kraft_engine.brokers.broker import Broker
 from kraft_engine.brokers.broker_messages import PLAINTEXT, Listener
 from kraft_engine.brokers.controller import Controller
 from kraft_engine.brokers.elr import Release
+from kraft_engine.brokers.image import MIN_ISR
 from kraft_engine.brokers.machine import KafkaMachine
 from kraft_engine.brokers.partition import Partition
 from kraft_engine.consensus.membership import Kip853
@@ -30,6 +31,8 @@ from kraft_engine.world.processes import Cluster, Process
 from kraft_engine.world.world import MS, World
 
 PATIENCE_US = 120_000 * MS
+MIN_ISR_2 = {MIN_ISR: "2"}
+"""The configs of a topic whose partitions need two replicas in sync."""
 
 
 class Stage:

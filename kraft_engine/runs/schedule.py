@@ -9,7 +9,7 @@ from kraft_engine.consensus.membership import Kip853
 from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.consensus.protocols import Membership
 from kraft_engine.consensus.raft import LEADER, RaftNode
-from kraft_engine.consensus.raft_settings import Settings
+from kraft_engine.consensus.raft_settings import CLUSTER_ID, Settings
 from kraft_engine.consensus.replica_log import Snapshot
 from kraft_engine.consensus.voter_sets import ReplicaKey, VoterSet
 from kraft_engine.invariants.run_invariants import RaftInvariants
@@ -19,8 +19,6 @@ from kraft_engine.world.faults import WITHIN_MODEL, Faults
 from kraft_engine.world.processes import Cluster, Process
 from kraft_engine.world.random_accidents import RandomAccidents
 from kraft_engine.world.world import MS, World
-
-CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 class Plan:

@@ -9,11 +9,10 @@ from pathlib import Path
 from kraft_codec.schemas import Dialect
 from kraft_engine.brokers.image import ReplayError
 from kraft_engine.drafts import draft_run
-from kraft_engine.runs.chronicle import InvariantViolationError
+from kraft_engine.runs.chronicle import InvariantViolationError, timeline_text
 from kraft_engine.runs.kafka_run import KafkaRun
 from kraft_engine.runs.lifelike_run import LifelikeRun
 from kraft_engine.runs.options import NO_OPTIONS, Options
-from kraft_engine.runs.run_picture import timeline_text
 from kraft_engine.runs.schedule import RandomRun
 from kraft_engine.runs.storms import ElectionStorm
 from kraft_engine.runs.upgrades import UpgradeRun
@@ -21,7 +20,7 @@ from kraft_engine.runs.wide_run import WideRun
 from kraft_engine.scenarios.scenario import Scenario, load
 from kraft_engine.world.capturing import Recorder
 
-RAFT_EVENTS = 5_000
+DEFAULT_EVENTS = 5_000
 EVENTS_OF = {"kafka": 10_000, "wide": 10_000, "lifelike": 60_000}
 CAPTURE_COUNT = 4
 
@@ -122,7 +121,7 @@ def _random(scenario: str, seed: int, out: Path, options: Options) -> Simulation
     run = random_run(scenario, seed, options)
     bootstrap_records = run.machine.bootstrap.feature_records() if isinstance(run, KafkaRun) else []
     recorder = Recorder(out, run.cluster, run.invariants, dialect=dialect, bootstrap_records=bootstrap_records)
-    events = options.events or EVENTS_OF.get(kind, RAFT_EVENTS)
+    events = options.events or EVENTS_OF.get(kind, DEFAULT_EVENTS)
     violation = ""
     try:
         for number in range(CAPTURE_COUNT):

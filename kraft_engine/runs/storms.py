@@ -6,8 +6,9 @@ from typing import Any
 
 from kraft_engine.consensus.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, VoteRequest
 from kraft_engine.consensus.raft import LEADER, NEVER, RaftNode
+from kraft_engine.consensus.raft_settings import CLUSTER_ID
 from kraft_engine.invariants.switches import ALL_ON, Switches
-from kraft_engine.runs.schedule import CLUSTER_ID, RandomRun
+from kraft_engine.runs.schedule import RandomRun
 from kraft_engine.world.world import MS
 
 

@@ -17,10 +17,9 @@ from kraft_engine.consensus.log_batches import Batch
 from kraft_engine.consensus.raft import RaftNode
 from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.runs.schedule import make_snapshot
-from kraft_engine.world.chance import Chance
 from kraft_engine.world.encoding import batch_octets
 from kraft_engine.world.processes import Cluster, Process
-from kraft_engine.world.world import MS
+from kraft_engine.world.world import HOUR_US, MS, Chance
 
 TICK_US = 250 * MS
 BACKOFF_US, BACKOFF_MAX_US = 100 * MS, 120_000 * MS
@@ -35,7 +34,7 @@ class Habits:
     idle_interval_us: int = 500 * MS
     # metadata.log.max.record.bytes.between.snapshots, metadata.log.max.snapshot.interval.ms (KIP-876)
     snapshot_bytes: int = 20 << 20
-    snapshot_interval_us: int = 3_600_000 * MS
+    snapshot_interval_us: int = HOUR_US
     # metadata.log.segment.bytes: at least 8 MiB, less only by an internal setting
     segment_bytes: int = 1 << 30
     # Listeners of controllers after the first: (name, port)

@@ -8,9 +8,10 @@ from kraft_engine.consensus.leader_state import LeaderState
 from kraft_engine.consensus.membership import Kip853
 from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraft_engine.consensus.raft import RaftNode
+from kraft_engine.consensus.raft_settings import CLUSTER_ID
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY, Voter, VoterSet
 from kraft_engine.invariants.switches import ALL_ON, Switches
-from kraft_engine.runs.schedule import CLUSTER_ID, RandomRun
+from kraft_engine.runs.schedule import RandomRun
 from kraft_engine.world.processes import Process
 from kraft_engine.world.world import MS
 

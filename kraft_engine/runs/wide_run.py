@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from kraft_engine.brokers import controller_admin as admin
-from kraft_engine.brokers.alter_partition import alter_error
 from kraft_engine.brokers.broker_messages import AlterPartitionRequest
-from kraft_engine.brokers.controller import Controller
-from kraft_engine.brokers.elr import RECOVERED, RECOVERING, UNCLEAN
+from kraft_engine.brokers.controller import Controller, alter_error
+from kraft_engine.brokers.elr import UNCLEAN
 from kraft_engine.brokers.image import BROKER, ELR_FEATURE, METADATA_VERSION, MIN_ISR
 from kraft_engine.brokers.image_records import config
-from kraft_engine.brokers.partition import NO_LEADER, UNASSIGNED, Partition
+from kraft_engine.brokers.partition import NO_LEADER, RECOVERED, RECOVERING, UNASSIGNED, Partition
 from kraft_engine.consensus.leader import drain
 from kraft_engine.consensus.log_batches import Record
 from kraft_engine.consensus.membership import Kip853
@@ -24,7 +23,7 @@ from kraft_engine.runs.kafka_run import KafkaRun
 from kraft_engine.world.world import MS
 
 CLIENT_METRICS, GROUP = 16, 32
-LEVELS = (5, 7, 8, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 29, 30, 33)
+WIDE_RUN_LEVELS = (5, 7, 8, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 29, 30, 33)
 RELEASES = ((33, "4.4.0"), (30, "4.3.1"), (7, "4.3.1"), (0, "3.9.2"))
 
 
@@ -35,7 +34,7 @@ class WideRun(KafkaRun):
     has_disk_accidents = False
 
     def __init__(self, seed: int, *, switches: Switches = ALL_ON, beyond_model: bool = False) -> None:
-        level = LEVELS[seed * 7 % len(LEVELS)] if seed % 3 else 30
+        level = WIDE_RUN_LEVELS[seed * 7 % len(WIDE_RUN_LEVELS)] if seed % 3 else 30
         release = next(name for first, name in RELEASES if level >= first)
         super().__init__(seed, switches=switches, beyond_model=beyond_model, metadata_version=level, release=release)
         self.membership = Kip853()
@@ -205,13 +204,13 @@ class WideRun(KafkaRun):
             error = self.membership.upgrade_kraft_version(node)
             self.invariants.record("fault", what="kraft.version upgrade asked for", node=node.id, error=error)
         elif chance.happens(0.4):
-            lower = [level for level in LEVELS if level < image.metadata_version]
+            lower = [level for level in WIDE_RUN_LEVELS if level < image.metadata_version]
             if lower:
                 admin.set_feature(controller, METADATA_VERSION, chance.choose(lower))
         elif image.metadata_version >= 23 and not image.elr_enabled:
             admin.set_feature(controller, ELR_FEATURE, 1)
         else:
-            higher = [level for level in LEVELS if level > image.metadata_version]
+            higher = [level for level in WIDE_RUN_LEVELS if level > image.metadata_version]
             # A metadata.version of a later release needs that release.
             if higher and higher[0] <= self.machine.bootstrap.release.newest_version:
                 admin.set_feature(controller, METADATA_VERSION, higher[0])

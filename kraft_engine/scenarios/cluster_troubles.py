@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from kraft_engine.brokers import controller_admin as admin
-from kraft_engine.brokers.image import METADATA_VERSION, MIN_ISR
-from kraft_engine.runs.scenario_stage import Stage
+from kraft_engine.brokers.image import METADATA_VERSION
+from kraft_engine.runs.scenario_stage import MIN_ISR_2, Stage
 from kraft_engine.scenarios.scenario import scenario
-from kraft_engine.world.world import MS
-
-DAY_US = 24 * 3_600_000 * MS
+from kraft_engine.world.world import DAY_US
 
 
 @scenario(
@@ -20,7 +18,7 @@ DAY_US = 24 * 3_600_000 * MS
 def broker_flapping(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
-    stage.topic("orders", [11, 12, 13], configs={MIN_ISR: "2"})
+    stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
     for _ in range(20):
         stage.kill_broker(13, power_cut=False)
         stage.start_broker(13)
@@ -41,7 +39,7 @@ def old_metadata_version(stage: Stage) -> None:
     stage.settle()
     stage.world.leap(400 * DAY_US)
     stage.brokers(11, 12, 13)
-    stage.topic("orders", [11, 12, 13], configs={MIN_ISR: "2"})
+    stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
     stage.stop_broker(13)
     stage.start_broker(13)
     stage.settle()

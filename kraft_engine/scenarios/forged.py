@@ -12,7 +12,7 @@ from kraft_engine.consensus.log_batches import Batch
 from kraft_engine.consensus.raft import RaftNode
 from kraft_engine.consensus.replica_log import Snapshot
 from kraft_engine.invariants.switches import ALL_ON
-from kraft_engine.runs.scenario_stage import Stage
+from kraft_engine.runs.scenario_stage import MIN_ISR_2, Stage
 from kraft_engine.runs.schedule import make_snapshot
 from kraft_engine.scenarios.scenario import scenario
 from kraft_engine.world.disk_accidents import cut_front
@@ -257,7 +257,7 @@ def replay_mismatch(stage: Stage) -> None:
 def isr_on_dead_broker(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
-    stage.topic("orders", [11, 12, 13], configs={MIN_ISR: "2"})
+    stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
     stage.invariants.damage("fenced brokers stay in the ISR")
     stage.kill_broker(11, power_cut=False)
     stage.run_ms(500)
@@ -274,7 +274,7 @@ def isr_on_dead_broker(stage: Stage) -> None:
 def isr_leavers_forgotten(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
-    stage.topic("orders", [11, 12, 13], configs={MIN_ISR: "2"})
+    stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
     stage.invariants.damage("who leaves the ISR does not join the ELR")
     stage.stop_broker(11)
     stage.stop_broker(12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft_engine.runs.scenario_stage import Stage
+from kraft_engine.runs.scenario_stage import MIN_ISR_2, Stage
 from kraft_engine.scenarios.scenario import scenario
 
 
@@ -17,7 +17,7 @@ from kraft_engine.scenarios.scenario import scenario
 def last_replica_standing(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
-    orders = stage.topic("orders", [11, 12, 13], configs={"min.insync.replicas": "2"})
+    orders = stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
     stage.produce(orders)
     stage.capture("t0-all-in-sync")
     # T0: broker 11 is cut off. It was the leader, and stays convinced of it until it hears otherwise.
@@ -54,7 +54,7 @@ def last_replica_standing(stage: Stage) -> None:
 def last_replica_standing_elr(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
-    orders = stage.topic("orders", [11, 12, 13], configs={"min.insync.replicas": "2"})
+    orders = stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
     stage.produce(orders)
     stage.stop_broker(11)
     stage.produce(orders)
@@ -82,7 +82,7 @@ def last_replica_standing_elr(stage: Stage) -> None:
 def last_known_leader(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
-    orders = stage.topic("orders", [11, 12, 13], configs={"min.insync.replicas": "2"})
+    orders = stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
     stage.produce(orders)
     stage.invariants.damage("every eligible replica loses power", partition="orders-0")
     stage.partitions.data_beyond_model = True

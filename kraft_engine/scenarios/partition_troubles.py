@@ -5,13 +5,9 @@ from __future__ import annotations
 from kraft_engine.brokers import controller_admin as admin
 from kraft_engine.brokers.elr import PREFERRED, UNCLEAN
 from kraft_engine.brokers.image import ELR_FEATURE, METADATA_VERSION
-from kraft_engine.runs.scenario_stage import Stage
+from kraft_engine.runs.scenario_stage import MIN_ISR_2, Stage
 from kraft_engine.scenarios.scenario import scenario
-from kraft_engine.world.world import MS
-
-HOUR_US = 3_600_000 * MS
-
-MIN_ISR_2 = {"min.insync.replicas": "2"}
+from kraft_engine.world.world import HOUR_US
 
 
 def three_brokers(stage: Stage) -> None:

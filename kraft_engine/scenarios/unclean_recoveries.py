@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft_engine.brokers.unclean_recovery import Strategy
-from kraft_engine.runs.scenario_stage import Stage
+from kraft_engine.runs.scenario_stage import MIN_ISR_2, Stage
 from kraft_engine.scenarios.scenario import scenario
 
 
@@ -11,7 +11,7 @@ def lose_everyone(stage: Stage, strategy: Strategy) -> bytes:
     stage.controllers(1, 2, 3)
     stage.brokers(11, 12, 13)
     stage.machine.recover_uncleanly(strategy)
-    orders = stage.topic("orders", [11, 12, 13], configs={"min.insync.replicas": "2"})
+    orders = stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
     stage.produce(orders, 20)
     stage.invariants.damage("every replica loses power", partition="orders-0", strategy=str(strategy))
     stage.partitions.data_beyond_model = True

@@ -9,12 +9,12 @@ from dataclasses import replace
 from kraft_engine.runs.chronicle import InvariantViolationError
 from kraft_engine.runs.options import Options
 from kraft_engine.runs.schedule import RandomRun
-from kraft_engine.runs.simulate import RAFT_EVENTS, random_run
+from kraft_engine.runs.simulate import DEFAULT_EVENTS, random_run
 from kraft_engine.traces.recording import TraceRecorder
 from kraft_engine.traces.trace import Trace, TraceEvent
 from kraft_engine.traces.untimed import UntimedQuorum
 
-KINDS = ("random-raft", "random-storm", "random-upgrade", "random-kip856", "random-kip642")
+TRACED_SCENARIOS = ("random-raft", "random-storm", "random-upgrade", "random-kip856", "random-kip642")
 PATIENCE_S = 120.0
 SHORTEST_OF = 3
 
@@ -39,14 +39,14 @@ def record_all(scenario: str, seed: int, options: Options) -> Trace:
 
 def record_run(scenario: str, seed: int, options: Options) -> tuple[TraceRecorder, InvariantViolationError | None]:
     """Raises ValueError for a scenario whose events are more than those of a quorum."""
-    if scenario not in KINDS:
-        raise ValueError(f"{scenario} has no trace; {', '.join(KINDS)} have")
+    if scenario not in TRACED_SCENARIOS:
+        raise ValueError(f"{scenario} has no trace; {', '.join(TRACED_SCENARIOS)} have")
     run = random_run(scenario, seed, options)
     if not isinstance(run, RandomRun):
         raise TypeError(f"{scenario} is no run of a quorum alone")
     recorder = TraceRecorder(run)
     try:
-        recorder.run_events(options.events or RAFT_EVENTS)
+        recorder.run_events(options.events or DEFAULT_EVENTS)
     except InvariantViolationError as violation:
         return recorder, violation
     return recorder, None

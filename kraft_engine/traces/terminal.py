@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kraft_engine.traces.stepper import Stepper
 
-KEYS = {
+KEY_NAMES = {
     curses.KEY_LEFT: "left", curses.KEY_RIGHT: "right", curses.KEY_UP: "up", curses.KEY_DOWN: "down",
     curses.KEY_HOME: "home", curses.KEY_END: "end", curses.KEY_ENTER: "enter", 10: "enter", 13: "enter", 27: "escape",
 }  # fmt: skip
@@ -29,6 +29,6 @@ def _loop(screen: curses.window, stepper: Stepper) -> None:
             screen.addnstr(row, 0, line, width - 1, curses.A_REVERSE if is_loud else curses.A_NORMAL)
         screen.refresh()
         code = screen.getch()
-        name = KEYS.get(code) or (chr(code) if 32 <= code < 127 else "")
+        name = KEY_NAMES.get(code) or (chr(code) if 32 <= code < 127 else "")
         if name and not stepper.key(name):
             return

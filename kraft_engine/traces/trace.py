@@ -15,7 +15,7 @@ from typing import Any
 
 from kraft_engine.consensus import messages
 
-KINDS = (
+EVENT_KINDS = (
     "deliver", "timeout", "retry", "resign", "give-up", "start", "stop", "crash", "die-in-next-write", "append",
     "add-voter", "remove-voter", "upgrade", "snapshot", "clean", "replace-disk", "ask",
 )  # fmt: skip
@@ -93,7 +93,7 @@ def parse_event(text: str) -> TraceEvent:
     if asked := ASK.fullmatch(text.strip()):
         return TraceEvent("ask", int(asked["node"]), body=_parse_body(asked["name"], asked["values"]))
     match = EVENT.fullmatch(text.strip())
-    if match is None or (match["kind"] is not None and match["kind"] not in KINDS):
+    if match is None or (match["kind"] is not None and match["kind"] not in EVENT_KINDS):
         raise ValueError(f"expected an event such as `deliver VoteRequest 1 -> 2` or `crash 2`, got {text!r}")
     event = _parse_subject(match)
     return replace(

@@ -8,12 +8,11 @@ from typing import Any
 import yaml
 
 from kraft_codec.schemas import Dialect
-from kraft_engine.runs.chronicle import InvariantViolationError
+from kraft_engine.runs.chronicle import InvariantViolationError, timeline_text
 from kraft_engine.runs.options import Options
-from kraft_engine.runs.run_picture import timeline_text
 from kraft_engine.runs.simulate import RANDOM_KINDS, Simulation
 from kraft_engine.scenario_files import ScenarioFileError
-from kraft_engine.traces.shrinking import KINDS, quorum_of
+from kraft_engine.traces.shrinking import TRACED_SCENARIOS, quorum_of
 from kraft_engine.traces.trace import Trace, parse_event
 from kraft_engine.world.capturing import Recorder
 
@@ -33,8 +32,10 @@ def read_trace(path: Path) -> Trace:
     except yaml.YAMLError as error:
         raise ScenarioFileError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     scenario = str(document.get("trace"))
-    if scenario not in (*KINDS, "model"):
-        raise ScenarioFileError(f"{path}: trace: expected one of {', '.join(KINDS)} or model, got {scenario!r}")
+    if scenario not in (*TRACED_SCENARIOS, "model"):
+        raise ScenarioFileError(
+            f"{path}: trace: expected one of {', '.join(TRACED_SCENARIOS)} or model, got {scenario!r}"
+        )
     lines: list[Any] = document.get("events") or []
     events = []
     for number, line in enumerate(lines):

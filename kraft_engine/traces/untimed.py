@@ -15,10 +15,9 @@ from kraft_engine.consensus.raft import CANDIDATE, LEADER, RaftNode
 from kraft_engine.invariants.run_invariants import RaftInvariants
 from kraft_engine.runs.schedule import clean, make_snapshot
 from kraft_engine.traces.trace import TraceEvent
-from kraft_engine.world.chance import Chance
 from kraft_engine.world.network import Network
 from kraft_engine.world.processes import Cluster
-from kraft_engine.world.world import World
+from kraft_engine.world.world import Chance, World
 
 Message = tuple[int, int, int, Any]
 """Source slot, destination slot, correlation, body."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from kraft_engine.consensus.log_batches import Batch, Record
 from kraft_engine.consensus.replica_log import MetadataLog, Snapshot
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY, ReplicaKey
-from kraft_engine.world.chance import Chance
-from kraft_engine.world.world import EPOCH_MS
+from kraft_engine.world.world import EPOCH_MS, Chance
 
 
 class DiskFailureError(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 
 from kraft_engine.consensus.log_batches import Batch, Record
 from kraft_engine.consensus.membership import Kip853, kraft_version_record
-from kraft_engine.consensus.raft_settings import Settings
+from kraft_engine.consensus.raft_settings import CLUSTER_ID, Settings
 from kraft_engine.consensus.replica_log import MetadataLog, Snapshot
 from kraft_engine.consensus.voter_sets import ReplicaKey, Voter, VoterSet
 from kraft_engine.invariants.run_invariants import RaftInvariants
@@ -19,7 +19,6 @@ from kraft_engine.world.processes import Cluster
 from kraft_engine.world.world import World
 
 Situation = dict[str, Any]
-CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 def describe(cluster: Cluster, invariants: RaftInvariants, about: str) -> Situation:

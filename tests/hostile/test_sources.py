@@ -85,7 +85,7 @@ def test_arrow_is_no_release_that_runs_what_it_reads(project_root: Path) -> None
 OWN_NAMELESS_FILES = {
     "kraft_audit/rules/columns/partition_parts.py": {"pa.ipc.open_file", "pa.ipc.open_stream"},
 }
-OWN_STATES = "kraft_engine/models/states.py"
+OWN_STATES = "kraft_engine/models/small_quorum.py"
 """States of models that this process made and reads: nothing of them is input."""
 IPC_WRITERS = {"pa.ipc.IpcWriteOptions", "pa.ipc.new_file", "pa.ipc.new_stream"}
 

@@ -8,8 +8,7 @@ import pytest
 
 from kraft_engine.models import spin
 from kraft_engine.models.explore import Bounds, Explorer, heal
-from kraft_engine.models.small_quorum import small_quorum
-from kraft_engine.models.states import freeze, key_of, thaw
+from kraft_engine.models.small_quorum import freeze, key_of, small_quorum, thaw
 from kraft_engine.traces.shrinking import replay
 from kraft_engine.traces.trace import parse_event
 from kraft_engine.traces.trace_files import play_trace, read_trace

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from kraft_engine.brokers.image import METADATA_VERSION
-from kraft_engine.runs.occurrences import EXPECTED, KINDS, observe, occurrences
+from kraft_engine.runs.occurrences import EXPECTED, RUN_CLASSES, observe, occurrences
 from kraft_engine.runs.schedule import RandomRun
 from kraft_engine.runs.upgrades import UpgradeRun
 
@@ -28,7 +28,7 @@ def test_what_occurs_is_counted() -> None:
     assert found["Leader"] == len(run.invariants.elections)
     assert found["record: LEADER_CHANGE v0"] <= found["Leader"]
     assert not found[f"{METADATA_VERSION} 30"]
-    assert len(KINDS) * 45 >= 400
+    assert len(RUN_CLASSES) * 45 >= 400
 
 
 @pytest.mark.slow
