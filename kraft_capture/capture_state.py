@@ -24,6 +24,7 @@ from kraft_capture.errors import UsageError
 from kraft_capture.generation import Generation, PassNote, Pending
 from kraft_capture.log_dirs import Entry
 from kraft_capture.log_pass import Piece
+from kraft_capture.stores import sync_folder
 
 _VERSION = 1
 _PLAIN = ("name", "parent", "started_ms", "seq", "sha256", "start_offsets", "held_end_offset", "held_by", "lock")
@@ -116,11 +117,7 @@ def _replace(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _stored(generation: Generation, *, with_unsent: bool) -> dict[str, Any]:

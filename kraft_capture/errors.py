@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+EXIT_UNREADABLE = 3
+"""The exit code where a log dir or a host could not be read."""
+
 
 class CaptureError(Exception):
     """Anything that ends a step; its text is one line."""

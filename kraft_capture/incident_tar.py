@@ -24,8 +24,7 @@ from typing import IO, Any, Callable, cast
 
 from kraft_capture import __version__
 from kraft_capture.clocks import boot_id, wall_ms
-from kraft_capture.errors import CaptureError, LogChangedError, UsageError
-from kraft_capture.lock_probe import probe_lock
+from kraft_capture.errors import EXIT_UNREADABLE, CaptureError, LogChangedError, UsageError
 from kraft_capture.log_dirs import (
     SEGMENT_NAME,
     Entry,
@@ -36,10 +35,10 @@ from kraft_capture.log_dirs import (
     identify,
     list_entries,
     opened,
+    probe_lock,
 )
 from kraft_capture.one_file import program_bytes
 
-EXIT_UNREADABLE = 3
 NOTE_NAME = "kraft-capture.json"
 _TRIES = 3
 _BLOCK_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""The log dirs of a node: which hold a metadata log, what lies in them, and how a file is opened without a trace.
+"""The log dirs of a node: which hold a metadata log, which are in use, what lies in them, how to read without a trace.
 
 Nothing here writes, locks, renames, or follows a link below a log dir.
 """
@@ -6,9 +6,12 @@ Nothing here writes, locks, renames, or follows a link below a log dir.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import stat
+import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +21,10 @@ from typing import Any
 from kraft_capture.errors import InputUnreadableError, LogChangedError, UsageError
 
 METADATA_DIR = "__cluster_metadata-0"
+LOCK_HELD = "held"
+LOCK_NOT_SEEN = "none-seen"
+LOCK_UNKNOWN = "unknown"
+_FLOCK = struct.Struct("@hhqqi4x" if struct.calcsize("P") == 8 else "@hhqqi")  # type, whence, start, length, pid
 RESCUE_NAME = "rescue.json"
 """What `kraft-audit rescue` leaves in a node dir: audits of a copy without it take what it declares for losses."""
 NODE_FILES = (
@@ -234,3 +241,28 @@ def entry_json(entry: Entry) -> dict[str, Any]:
     if entry.target is not None:
         row["target"] = entry.target
     return row
+
+
+def probe_lock(log_dir: str) -> str:
+    """Whether some process holds the `.lock` of a log dir, without locking it.
+
+    `held`, `none-seen` (which proves nothing), or `unknown`: no `.lock`, not readable, not Linux. Kafka's `FileLock` is
+    Java's `FileChannel.tryLock`, a POSIX lock of the whole file. F_GETLK sees it through a descriptor opened for
+    reading, from another user, PID namespace or read-only mount; not through overlayfs, nor after `.lock` was replaced.
+    """
+    if sys.platform != "linux":
+        return LOCK_UNKNOWN
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(os.path.join(log_dir, ".lock"), flags)
+    except OSError:
+        return LOCK_UNKNOWN
+    try:
+        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted)
+        kind: int = _FLOCK.unpack(answer)[0]
+        return LOCK_NOT_SEEN if kind == fcntl.F_UNLCK else LOCK_HELD
+    except OSError:
+        return LOCK_UNKNOWN
+    finally:
+        os.close(descriptor)

@@ -17,8 +17,7 @@ from kraft_capture.capture_state import CaptureState
 from kraft_capture.clocks import boot_id, boottime_ms, wall_ms
 from kraft_capture.errors import InputUnreadableError, LogChangedError
 from kraft_capture.generation import Generation, PassNote
-from kraft_capture.lock_probe import probe_lock
-from kraft_capture.log_dirs import METADATA_DIR, Entry, Replica, identify
+from kraft_capture.log_dirs import METADATA_DIR, Entry, Replica, identify, probe_lock
 from kraft_capture.log_pass import PIECE_BYTES, LogPass, PassReading, Piece, read_piece_again
 from kraft_capture.stores import EXISTS, Store
 

@@ -80,12 +80,17 @@ def _link(temporary: Path, target: Path) -> str:
         if target.exists():
             return EXISTS
         temporary.rename(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(target.parent)
     return CREATED
+
+
+def sync_folder(folder: Path) -> None:
+    """What was created or renamed in a folder outlives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class HttpStore:

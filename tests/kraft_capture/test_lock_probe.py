@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_capture.lock_probe import probe_lock
+from kraft_capture.log_dirs import probe_lock
 
 HOLD = (
     "import fcntl,sys;f=open(sys.argv[1],'r+');fcntl.lockf(f,fcntl.LOCK_EX);print('held',flush=True);sys.stdin.read()"
