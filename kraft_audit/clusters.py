@@ -23,8 +23,7 @@ from kraft_audit.replay.kernels import compile_ahead
 from kraft_audit.text.kafka_topics import DESCRIBED_CONFIGS
 from kraft_codec.errors import ChoiceError
 from kraft_codec.schemas import Dialect
-from kraft_codec.storage.joined import JoinedStorage
-from kraft_codec.storage.opener import open_storage
+from kraft_codec.storage.opener import JoinedStorage, open_storage
 from kraft_codec.storage.path_patterns import matching_paths
 from kraft_codec.storage.random_access import Storage
 

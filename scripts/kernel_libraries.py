@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kraft_audit.replay import kernels as replay
 from kraft_codec.kernels import library as decoder
 from kraft_codec.kernels import native, prebuilt
-from kraft_codec.kernels.processor import is_x86_64
+from kraft_codec.kernels.prebuilt import is_x86_64
 
 LIBRARIES: Final = (
     (decoder.NAME, f"{decoder.__name__}:{decoder.with_crc32_instruction.__name__}", native.DECODER_PACKAGES),

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from kraft_codec.errors import CodecError, InputError
+from kraft_codec.storage.capture_stores import CaptureStore
 from kraft_codec.storage.captured import (
     CapturedReplica,
     CapturedStorage,
-    CaptureStore,
+    ManifestChain,
     missing_objects,
     missing_text,
     read_replica,
 )
-from kraft_codec.storage.manifest_chain import ManifestChain
 from kraft_codec.storage.opener import open_storage
 
 OLD_MS: Final = 3_600_000

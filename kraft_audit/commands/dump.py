@@ -271,7 +271,7 @@ def _dump_as_kafka(clusters: Clusters, dialect: Dialect, *, reveal_secrets: bool
 
 def path_as_given(cluster: Cluster, inner: str) -> str:
     """A file of the storage as one names it to Kafka's tool: the path that was given, and the way from there."""
-    from kraft_codec.storage.joined import JoinedStorage
+    from kraft_codec.storage.opener import JoinedStorage
 
     if isinstance(cluster.storage, JoinedStorage):
         return cluster.storage.path_as_given(inner)

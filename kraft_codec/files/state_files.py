@@ -13,12 +13,42 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard, TypeVar
 
 from kraft_codec.errors import CodecError, Reason
-from kraft_codec.schemas import QUORUM_STATE, QUORUM_STATE_KIP856, ZERO_UUID, Dialect, Field, Message, Type
+from kraft_codec.schemas import ZERO_UUID, Dialect, Field, Message, Type
+from kraft_codec.schemas.model import array, int32, int64, message, string, uuid
 from kraft_codec.text.java_text import uuid_bytes, uuid_text
 
 MAX_JSON_BYTES: Final = 1 << 20
 MAX_CHECKPOINT_BYTES: Final = 64 << 20
 METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+_VOTER = (int32("VoterId", "0"),)
+
+QUORUM_STATE: Final = message(
+    -1,
+    "QuorumStateData",
+    "0-1",
+    string("ClusterId", "0"),
+    int32("LeaderId", default=-1),
+    int32("LeaderEpoch", default=-1),
+    int32("VotedId", default=-1),
+    uuid("VotedDirectoryId", "1+"),
+    int64("AppliedOffset", "0"),
+    array("CurrentVoters", _VOTER, "0", nullable="0"),
+)
+
+# KIP-856's text keeps ClusterId and AppliedOffset in version 1, and names the voted replica's UUID `VotedUuid`.
+QUORUM_STATE_KIP856: Final = message(
+    -1,
+    "QuorumStateData",
+    "0-1",
+    string("ClusterId"),
+    int32("LeaderId", default=-1),
+    int32("LeaderEpoch", default=-1),
+    int32("VotedId", default=-1),
+    uuid("VotedUuid", "1+", nullable="1+", default=None),
+    int64("AppliedOffset"),
+    array("CurrentVoters", _VOTER, "0", nullable="0"),
+)
 
 _INTEGER_TEXT: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _BITS: Final = {Type.INT32: 32, Type.INT64: 64}

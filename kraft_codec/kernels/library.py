@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from kraft_codec.kernels import native
 from kraft_codec.kernels.codes import CRC_LANE_BYTES
-from kraft_codec.kernels.processor import has_crc32_instruction
+from kraft_codec.kernels.prebuilt import has_crc32_instruction
 
 CRC_POLYNOMIAL: Final = 0x82F63B78
 """Castagnoli, reversed."""

@@ -2,14 +2,17 @@
 
 A platform's wheel has them; the pure wheel and a checkout have none and compile. `manifest.json` says what each library
 was made from. A library is used only where sources, system and processor are those: after a change of a kernel it is
-not, whoever forgot to build it again. Neither numba nor LLVM is imported.
+not, whoever forgot to build it again. What this processor can do is asked of the system: neither numba nor LLVM is
+needed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import json
+import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +20,48 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from kraft_codec.kernels.processor import has_crc32_instruction, is_x86_64
-
+_CPU_INFO: Final = Path("/proc/cpuinfo")
 FOLDER: Path | None = None
 """Where the libraries stand; None: in `built`, beside this module. Tests set it."""
 FOLDER_NAME: Final = "built"
 MANIFEST: Final = "manifest.json"
 PROCESSOR: Final = "x86-64-v2"
 """What the libraries are compiled for: SSE 4.2 and population count, which pyarrow's own wheels need too."""
+
+
+def is_x86_64() -> bool:
+    return platform.machine().lower() in {"x86_64", "amd64"}
+
+
+@functools.cache
+def has_crc32_instruction() -> bool:
+    """Whether this processor has SSE 4.2's crc32 (every x86-64 server since 2009).
+
+    Linux says so itself; elsewhere LLVM does. Where neither can be asked the answer is yes: pyarrow and numpy need
+    SSE 4.2 too, and would not have started.
+    """
+    if not is_x86_64():
+        return False
+    flags = _linux_flags()
+    if flags is not None:
+        return "sse4_2" in flags
+    try:
+        from llvmlite import binding
+    except ImportError:
+        return True
+    return bool(binding.get_host_cpu_features().get("sse4.2", False))
+
+
+def _linux_flags() -> frozenset[str] | None:
+    """The processor's features by Linux's names, None where no such line can be read."""
+    try:
+        with _CPU_INFO.open(encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("flags"):
+                    return frozenset(line.partition(":")[2].split())
+    except OSError:
+        return None
+    return None
 
 
 class NotPrebuiltError(Exception):

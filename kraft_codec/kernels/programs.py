@@ -7,7 +7,7 @@ tables, texts) lies after the rows in the same memory, addressed by its distance
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -271,15 +271,21 @@ class Directory:
         return np.concatenate([self._versions.ravel(), np.array(self._starts, np.int32)])
 
 
+def directory_of(assemble: Callable[[Message, int], int], dialect: Dialect) -> Directory:
+    """Assembles every metadata record and every control record of a dialect; `assemble` gives a program's first row."""
+    directory = Directory()
+    for message in METADATA_RECORDS:
+        starts = [assemble(message, version) for version in versions_of(message)]
+        directory.add(message.number, message.versions.first, starts)
+    for number, control_type in CONTROL_TYPES[dialect].items():
+        start = assemble(control_type.message, control_type.version)
+        directory.add(TYPES_PER_KIND + number, control_type.version, [start])
+    return directory
+
+
 @functools.cache
 def walk_programs(dialect: Dialect) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
     """The programs that check every metadata record and every control record of a dialect, and their directory."""
     assembler = WalkAssembler()
-    directory = Directory()
-    for message in METADATA_RECORDS:
-        starts = [assembler.message(message, version) for version in versions_of(message)]
-        directory.add(message.number, message.versions.first, starts)
-    for number, control_type in CONTROL_TYPES[dialect].items():
-        start = assembler.message(control_type.message, control_type.version)
-        directory.add(TYPES_PER_KIND + number, control_type.version, [start])
+    directory = directory_of(assembler.message, dialect)
     return assembler.table(), directory.table()

@@ -47,19 +47,17 @@ from kraft_codec.kernels.codes import (
     TEXT_UINT16,
     TEXT_UINT32,
     TEXT_UUID,
-    TYPES_PER_KIND,
 )
 from kraft_codec.kernels.programs import (
     NUMBER_FORMATS,
     WIDTH_BYTES,
     Assembler,
-    Directory,
     TagSlots,
     WalkAssembler,
+    directory_of,
     is_fixed,
-    versions_of,
 )
-from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Message, Type
+from kraft_codec.schemas import Dialect, Field, Message, Type
 
 _TEXT_OPS: Final[dict[Type, int]] = {
     Type.BOOL: TEXT_BOOL,
@@ -207,11 +205,5 @@ def text_programs(dialect: Dialect) -> TextPrograms:
     """The programs of every metadata record and every control record of a dialect."""
     walks = WalkAssembler()
     assembler = TextAssembler(walks)
-    directory = Directory()
-    for message in METADATA_RECORDS:
-        starts = [assembler.message(message, version) for version in versions_of(message)]
-        directory.add(message.number, message.versions.first, starts)
-    for number, control_type in CONTROL_TYPES[dialect].items():
-        start = assembler.message(control_type.message, control_type.version)
-        directory.add(TYPES_PER_KIND + number, control_type.version, [start])
+    directory = directory_of(assembler.message, dialect)
     return TextPrograms(assembler.table(), walks.table(), directory.table(), assembler.constant_bytes)

@@ -14,7 +14,6 @@ from kraft_codec.schemas.metadata import (
     METADATA_RECORDS,
 )
 from kraft_codec.schemas.model import ZERO_UUID, Field, Message, Type, Versions, snake_case
-from kraft_codec.schemas.quorum_state import QUORUM_STATE, QUORUM_STATE_KIP856
 
 __all__ = [
     "CONTROL_RECORDS",
@@ -24,8 +23,6 @@ __all__ = [
     "METADATA_BY_API_KEY",
     "METADATA_BY_NAME",
     "METADATA_RECORDS",
-    "QUORUM_STATE",
-    "QUORUM_STATE_KIP856",
     "ZERO_UUID",
     "ControlType",
     "Dialect",

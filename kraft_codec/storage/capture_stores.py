@@ -3,20 +3,93 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
-import pyarrow as pa
 from pyarrow import fs
 
 from kraft_codec.errors import CodecError, Reason
-from kraft_codec.file_names import printable
-from kraft_codec.storage.captured import StoredName
-from kraft_codec.storage.random_access import path_names
+from kraft_codec.file_names import is_hostile, parse_file_name, printable
+from kraft_codec.storage.random_access import join, path_names
+from kraft_codec.storage.remembered_objects import STORE_ERRORS
 
+GENERATION: Final = re.compile(r"[0-9a-f]{32}")
+_LIKE_REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{22}")
+"""A node id and a directory id, as Kafka writes them: what lies below is listed as a whole."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class StoredName:
+    """A name in a folder of a store; times are the store's own, in milliseconds since 1970."""
+
+    name: str
+    is_folder: bool
+    size_bytes: int = 0
+    mtime_ms: int = 0
+
+
+class CaptureStore(Protocol):
+    """Where captures lie: a folder or a prefix of a bucket. `names` and `read` raise CodecError."""
+
+    medium: str
+
+    def names(self, folder: str) -> Sequence[StoredName]:
+        """What lies in a folder, by name; nothing where there is no such folder."""
+        ...
+
+    def read(self, path: str, limit_bytes: int) -> bytes:
+        """The whole of a file; one that is larger than the limit is refused."""
+        ...
+
+    def carry(self) -> None:
+        """Keeps what was asked for the process that reads what was planned."""
+        ...
+
+    def list_trees(self, folders: Sequence[str]) -> None:
+        """Folders that are listed next with all that lies below them: all at once where that is faster."""
+        ...
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """Files that are read next, all at once where that is faster."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what is held open."""
+        ...
+
+
+def is_capture_store(store: CaptureStore) -> bool:
+    """Whether a folder of a store holds replicas as kraft-capture names them, by three listings at most."""
+    folder = ""
+    for _ in range(4):
+        folders = [each.name for each in store.names(folder) if each.is_folder and not is_hostile(each.name)]
+        if any(GENERATION.fullmatch(name) for name in folders):
+            return True
+        store.list_trees([join(folder, name) for name in folders if _LIKE_REPLICA.fullmatch(name)])
+        if not folders or parse_file_name(folders[0]) is not None:
+            return False
+        folder = join(folder, folders[0])
+    return False
+
+
+def replica_folders(store: CaptureStore) -> list[str]:
+    """The folders of generations below a store, a cluster's folder, or of one replica itself."""
+    found: list[str] = []
+    pending = [("", 0)]
+    while pending:
+        folder, depth = pending.pop()
+        names = [each.name for each in store.names(folder) if each.is_folder and not is_hostile(each.name)]
+        if any(GENERATION.fullmatch(name) for name in names):
+            found.append(folder)
+        elif depth < 3:
+            store.list_trees([join(folder, name) for name in names if _LIKE_REPLICA.fullmatch(name)])
+            pending += [(join(folder, name), depth + 1) for name in names]
+    return sorted(found)
 
 
 class FolderCaptures:
@@ -106,7 +179,7 @@ class BucketCaptures:
         place = "/".join([self._base, *path_names(folder)])
         try:
             found = self._store.get_file_info(fs.FileSelector(place, recursive=False, allow_not_found=True))
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except STORE_ERRORS as error:
             raise CodecError(Reason.UNREADABLE, 0, printable(str(error).partition("\n")[0])) from None
         rows = [
             StoredName(
@@ -127,7 +200,7 @@ class BucketCaptures:
                 if file.size() > limit_bytes:
                     raise CodecError(Reason.LIMIT, 0, f"{printable(path)}: {file.size()} bytes")
                 return bytes(file.read())
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except STORE_ERRORS as error:
             raise CodecError(Reason.UNREADABLE, 0, printable(str(error).partition("\n")[0])) from None
 
     def carry(self) -> None:

@@ -12,14 +12,15 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.file_names import is_hostile, parse_file_name, printable
+from kraft_codec.storage.capture_stores import GENERATION, CaptureStore, StoredName, replica_folders
 from kraft_codec.storage.random_access import (
     Buffer,
     DirEntry,
@@ -36,51 +37,8 @@ FORMAT: Final = "kraft-capture/1"
 MANIFEST_BYTES_MAX: Final = 64 << 20
 OBJECT_BYTES_MAX: Final = 128 << 20
 """A batch has 64 MiB at most, and an object is about 8 MiB of batches."""
-_LIKE_REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{22}")
-"""A node id and a directory id, as Kafka writes them: what lies below is listed as a whole."""
-_GENERATION: Final = re.compile(r"[0-9a-f]{32}")
 _MANIFEST: Final = re.compile(r"([0-9]{12})\.json\.gz")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredName:
-    """A name in a folder of a store; times are the store's own, in milliseconds since 1970."""
-
-    name: str
-    is_folder: bool
-    size_bytes: int = 0
-    mtime_ms: int = 0
-
-
-class CaptureStore(Protocol):
-    """Where captures lie: a folder or a prefix of a bucket. Both methods raise CodecError."""
-
-    medium: str
-
-    def names(self, folder: str) -> Sequence[StoredName]:
-        """What lies in a folder, by name; nothing where there is no such folder."""
-        ...
-
-    def read(self, path: str, limit_bytes: int) -> bytes:
-        """The whole of a file; one that is larger than the limit is refused."""
-        ...
-
-    def carry(self) -> None:
-        """Keeps what was asked for the process that reads what was planned."""
-        ...
-
-    def list_trees(self, folders: Sequence[str]) -> None:
-        """Folders that are listed next with all that lies below them: all at once where that is faster."""
-        ...
-
-    def read_ahead(self, paths: Sequence[str]) -> None:
-        """Files that are read next, all at once where that is faster."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of what is held open."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,35 +79,6 @@ def missing_text(missing: Sequence[str], seq: int) -> str:
     return f"{len(missing)} objects of manifest {seq} are missing, {missing[0]} first"
 
 
-def is_capture_store(store: CaptureStore) -> bool:
-    """Whether a folder of a store holds replicas as kraft-capture names them, by three listings at most."""
-    folder = ""
-    for _ in range(4):
-        folders = [each.name for each in store.names(folder) if each.is_folder and not is_hostile(each.name)]
-        if any(_GENERATION.fullmatch(name) for name in folders):
-            return True
-        store.list_trees([join(folder, name) for name in folders if _LIKE_REPLICA.fullmatch(name)])
-        if not folders or parse_file_name(folders[0]) is not None:
-            return False
-        folder = join(folder, folders[0])
-    return False
-
-
-def replica_folders(store: CaptureStore) -> list[str]:
-    """The folders of generations below a store, a cluster's folder, or of one replica itself."""
-    found: list[str] = []
-    pending = [("", 0)]
-    while pending:
-        folder, depth = pending.pop()
-        names = [each.name for each in store.names(folder) if each.is_folder and not is_hostile(each.name)]
-        if any(_GENERATION.fullmatch(name) for name in names):
-            found.append(folder)
-        elif depth < 3:
-            store.list_trees([join(folder, name) for name in names if _LIKE_REPLICA.fullmatch(name)])
-            pending += [(join(folder, name), depth + 1) for name in names]
-    return sorted(found)
-
-
 def read_replica(store: CaptureStore, folder: str) -> CapturedReplica:
     """The newest manifest of a replica; raises CodecError(UNREADABLE) where there is none, or it is damaged.
 
@@ -157,7 +86,7 @@ def read_replica(store: CaptureStore, folder: str) -> CapturedReplica:
     """
     newest: list[CapturedReplica] = []
     for name in store.names(folder):
-        if name.is_folder and _GENERATION.fullmatch(name.name):
+        if name.is_folder and GENERATION.fullmatch(name.name):
             replica = _newest_of(store, folder, name.name)
             if replica is not None:
                 newest.append(replica)
@@ -181,7 +110,7 @@ def _newest_manifests(store: CaptureStore, folders: Sequence[str]) -> list[str]:
         with contextlib.suppress(CodecError):
             for name in store.names(folder):
                 base = join(folder, name.name)
-                if name.is_folder and _GENERATION.fullmatch(name.name) and (known := manifest_names(store, base)):
+                if name.is_folder and GENERATION.fullmatch(name.name) and (known := manifest_names(store, base)):
                     found.append(join(base, known[max(known)].name))
     return found
 
@@ -235,6 +164,54 @@ def _require_entry(entry: Mapping[str, Any]) -> None:
         at += size
     if not isinstance(entry.get("mtime_ms", 0), int) or not isinstance(entry.get("text", ""), str):
         raise TypeError(f"entry {entry['path']}")
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedManifest:
+    """A manifest of a generation. `is_named` where the one after it names its SHA-256; true of the newest."""
+
+    seq: int
+    sha256: str
+    manifest: Mapping[str, Any]
+    is_named: bool
+
+
+class ManifestChain:
+    """The manifests of a replica's newest generation, listed once.
+
+    Each names the SHA-256 of the one before it, and so confirms all of them.
+    """
+
+    def __init__(self, store: CaptureStore, replica: CapturedReplica) -> None:
+        self._store = store
+        self._replica = replica
+        self._base = join(replica.path, replica.generation)
+        self._names = manifest_names(store, self._base)
+
+    def absent(self) -> list[int]:
+        """The numbers up to that of the newest manifest that the store has no manifest for."""
+        return sorted(set(range(1, self._replica.seq + 1)) - self._names.keys())
+
+    def back(self, count_max: int) -> Iterator[ChainedManifest]:
+        """The manifests from the newest one back, at most so many.
+
+        Ends where one is missing, and after one that is not the one that its successor names. Raises CodecError where
+        one is none.
+        """
+        newest = self._replica.seq
+        expected: str | None = None
+        for seq in range(newest, max(0, newest - count_max), -1):
+            if seq not in self._names:
+                return
+            name = self._names[seq].name
+            content = self._store.read(join(self._base, name), MANIFEST_BYTES_MAX)
+            sha256 = hashlib.sha256(content).hexdigest()
+            manifest = parse_manifest(content, name)
+            is_named = seq == newest or sha256 == expected
+            yield ChainedManifest(seq, sha256, manifest, is_named)
+            if not is_named:
+                return
+            expected = manifest.get("previous_sha256")
 
 
 class CapturedStorage(Storage):

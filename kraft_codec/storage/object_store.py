@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, Final, cast
 
-import pyarrow as pa
 from pyarrow import fs
 
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, is_hostile, parse_file_name, printable
 from kraft_codec.storage.archives import ARCHIVE_SUFFIXES, ArchiveMounts, ArchiveStorage
-from kraft_codec.storage.capture_stores import BucketCaptures
-from kraft_codec.storage.captured import CapturedStorage, is_capture_store
+from kraft_codec.storage.capture_stores import BucketCaptures, is_capture_store
+from kraft_codec.storage.captured import CapturedStorage
 from kraft_codec.storage.random_access import (
     Buffer,
     DamageList,
@@ -32,7 +31,7 @@ from kraft_codec.storage.random_access import (
     join,
     path_names,
 )
-from kraft_codec.storage.remembered_objects import RememberedObjects, info_of
+from kraft_codec.storage.remembered_objects import STORE_ERRORS, RememberedObjects, info_of
 
 SCHEMES: Final = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
 
@@ -40,7 +39,6 @@ GCS_RETRY_SECONDS: Final = 30
 """pyarrow asks Google's services again for a quarter of an hour: too long for a person who mistyped a bucket."""
 ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?]*)(.*)", re.IGNORECASE | re.DOTALL)
 """Scheme, bucket, and all that follows."""
-_ERRORS: Final = (OSError, ValueError, pa.ArrowException)
 
 
 class _ObjectFile(RandomAccess):
@@ -81,7 +79,7 @@ class _ObjectFile(RandomAccess):
             return FileChange.NONE
         try:
             now = self._store.get_file_info(self._place)
-        except _ERRORS:
+        except STORE_ERRORS:
             return FileChange.VANISHED
         if now.type != fs.FileType.File:
             return FileChange.VANISHED
@@ -183,7 +181,7 @@ def connect(address: str) -> tuple[Any, str, str]:
         raise InputError(shown, "an address without a bucket")
     try:
         store, root = fs.FileSystem.from_uri(_with_retry_limit(scheme.lower(), address))
-    except _ERRORS as error:
+    except STORE_ERRORS as error:
         raise InputError(shown, _first_line(error)) from None
     return store, root, shown
 
@@ -200,7 +198,7 @@ def open_object_storage(address: str, limits: Limits) -> Storage:
                     return ArchiveStorage(cast(BinaryIO, file), shown, limits=limits)
             if info.type == fs.FileType.NotFound:
                 raise InputError(shown, "no such object or prefix")
-    except _ERRORS as error:
+    except STORE_ERRORS as error:
         raise InputError(shown, _first_line(error)) from None
     if _has_folders(store):  # without them a listing has no delimiter
         captures = BucketCaptures(remembered, root)
@@ -221,7 +219,7 @@ def _is_listed(store: RememberedObjects, place: str) -> bool:
         return False
     try:
         return bool(_listed(store, place, allow_not_found=True))
-    except _ERRORS:
+    except STORE_ERRORS:
         return False
 
 
@@ -233,7 +231,7 @@ def read_object(address: str, limit_bytes: int) -> bytes:
             if file.size() > limit_bytes:
                 raise InputError(shown, f"{file.size()} bytes, expected at most {limit_bytes}")
             return bytes(file.read())
-    except _ERRORS as error:
+    except STORE_ERRORS as error:
         raise InputError(shown, _first_line(error)) from None
 
 
@@ -295,7 +293,7 @@ def _as_codec_error(position: int = 0) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise CodecError(Reason.CHANGED_DURING_READ, position, "it is no longer there") from None
-    except _ERRORS as error:
+    except STORE_ERRORS as error:
         raise CodecError(Reason.UNREADABLE, position, _first_line(error)) from None
 
 

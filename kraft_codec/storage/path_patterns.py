@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, is_hostile, is_partition_dir, printable
 from kraft_codec.storage.archives import ARCHIVE_SUFFIXES
+from kraft_codec.storage.capture_stores import GENERATION
 from kraft_codec.storage.local import reason_text
 from kraft_codec.storage.object_store import ADDRESS, SCHEMES, connect, is_folder, names_in
 from kraft_codec.storage.opener import file_path
 from kraft_codec.storage.random_access import Limits, join
 
 _MAGIC: Final = re.compile(r"[*\[]")
-_GENERATION: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class _Match(NamedTuple):
@@ -144,7 +144,7 @@ def _all_folders(store: Any, root: str, folders: Sequence[str], limits: Limits) 
         found.append(folder)
         _refuse_many(len(found), limits)
         inner = [name for name, is_folder in names_in(store, join(root, folder) if folder else root) if is_folder]
-        if folder.count("/") < limits.depth_count and not any(_GENERATION.fullmatch(name) for name in inner):
+        if folder.count("/") < limits.depth_count and not any(GENERATION.fullmatch(name) for name in inner):
             pending += [
                 join(folder, name)
                 for name in sorted(inner, reverse=True)

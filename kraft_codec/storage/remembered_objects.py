@@ -31,11 +31,12 @@ CARRIED_BYTES: Final = SMALL_BYTES
 """Of one object; larger ones are asked for again."""
 CARRIED_BYTES_OF_ALL: Final = 64 << 20
 IN_FLIGHT: Final = 16
+STORE_ERRORS: Final = (OSError, ValueError, pa.ArrowException)
+"""What pyarrow's file systems raise."""
 Carried = Mapping[str, Any]
 """`folders`: rows of `_row` by folder; `small`: content in base64 by place."""
 NOTHING: Final[Carried] = {"folders": {}, "small": {}}
 _CARRIED: Final[dict[str, tuple[int, Carried]]] = {}
-_ERRORS: Final = (OSError, ValueError, pa.ArrowException)
 
 
 class RememberedObjects:
@@ -106,7 +107,7 @@ class RememberedObjects:
         """
 
         def list_both(folder: str) -> None:
-            with contextlib.suppress(*_ERRORS):
+            with contextlib.suppress(*STORE_ERRORS):
                 names = {each.base_name for each in self.get_file_info(fs.FileSelector(folder))}
                 if inner in names:
                     self.get_file_info(fs.FileSelector(f"{folder}/{inner}"))
@@ -117,7 +118,7 @@ class RememberedObjects:
         """Lists folders with all that lies below them: a request for each thousand names, and none for a folder."""
 
         def list_tree(folder: str) -> None:
-            with contextlib.suppress(*_ERRORS):
+            with contextlib.suppress(*STORE_ERRORS):
                 found = self.plain.get_file_info(fs.FileSelector(folder, recursive=True))
                 inside: dict[str, list[Any]] = {folder: []}
                 for info in found:
@@ -133,7 +134,7 @@ class RememberedObjects:
         """Fetches small objects together, which are wanted next. What fails is asked again when it is read."""
 
         def fetch(place: str) -> None:
-            with contextlib.suppress(*_ERRORS), self.open_input_file(place):
+            with contextlib.suppress(*STORE_ERRORS), self.open_input_file(place):
                 pass
 
         self._together(fetch, [place for place in dict.fromkeys(places) if place not in self._small])
@@ -329,7 +330,7 @@ class _LargeObject(_OpenObject):
     def _fetch(self, start: int, size: int) -> bytes:
         try:
             return bytes(self._file.read_at(size, start))
-        except _ERRORS:
+        except STORE_ERRORS:
             now = self._store.get_file_info(self._place)
             if now.type != fs.FileType.File:
                 raise FileNotFoundError(self._place) from None

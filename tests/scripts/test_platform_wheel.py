@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_codec.kernels.prebuilt import MANIFEST, PROCESSOR
-from kraft_codec.kernels.processor import has_crc32_instruction
+from kraft_codec.kernels.prebuilt import MANIFEST, PROCESSOR, has_crc32_instruction
 from scripts.build_dist import build_wheel
 from scripts.wheel_hook import PLATFORM_TAG
 

@@ -15,8 +15,8 @@ from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import printable
-from kraft_codec.storage.captured import CapturedReplica, CapturedStorage, CaptureStore, read_replica
-from kraft_codec.storage.manifest_chain import ChainedManifest, ManifestChain
+from kraft_codec.storage.capture_stores import CaptureStore
+from kraft_codec.storage.captured import CapturedReplica, CapturedStorage, ChainedManifest, ManifestChain, read_replica
 from kraft_codec.storage.random_access import Storage
 
 MANIFESTS_MAX: Final = 1_000

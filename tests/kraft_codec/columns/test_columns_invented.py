@@ -90,7 +90,7 @@ def known() -> Iterator[None]:
     """Both codecs know the invented types, for these tests alone."""
     caches = (programs.walk_programs, text_programs.text_programs, secrets._mark_programs)
     with pytest.MonkeyPatch.context() as patched:
-        for module in (programs, text_programs, secrets):
+        for module in (programs, secrets):
             patched.setattr(module, "METADATA_RECORDS", (*METADATA_RECORDS, *EVERY))
         for message_type in EVERY:
             patched.setitem(METADATA_BY_API_KEY, message_type.number, message_type)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kraft_codec.errors import MissingPackageError
-from kraft_codec.kernels import native, prebuilt, processor
+from kraft_codec.kernels import native, prebuilt
 
 KERNELS = "built_kernels_of_a_test:kernels"
 PACKAGES = ("built_kernels_of_a_test",)
@@ -138,9 +138,9 @@ def test_linux_says_what_the_processor_can_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: bool
 ) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(processor, "_CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(prebuilt, "_CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert processor.has_crc32_instruction.__wrapped__() is expected
+    assert prebuilt.has_crc32_instruction.__wrapped__() is expected
 
 
 @pytest.mark.parametrize("has_llvm", [True, False])
@@ -148,10 +148,10 @@ def test_without_linux_llvm_is_asked_and_without_llvm_pyarrow_knew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_llvm: bool
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    truth = processor.has_crc32_instruction.__wrapped__()
-    monkeypatch.setattr(processor, "_CPU_INFO", tmp_path / "missing")
+    truth = prebuilt.has_crc32_instruction.__wrapped__()
+    monkeypatch.setattr(prebuilt, "_CPU_INFO", tmp_path / "missing")
     if not has_llvm:
         monkeypatch.setitem(sys.modules, "llvmlite", None)
-    assert processor.has_crc32_instruction.__wrapped__() is (truth if has_llvm else True)
+    assert prebuilt.has_crc32_instruction.__wrapped__() is (truth if has_llvm else True)
     (tmp_path / "missing").write_text("processor\t: 0\n")
-    assert processor.has_crc32_instruction.__wrapped__() is (truth if has_llvm else True)
+    assert prebuilt.has_crc32_instruction.__wrapped__() is (truth if has_llvm else True)

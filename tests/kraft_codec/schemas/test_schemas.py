@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kraft_codec.files.state_files import QUORUM_STATE
 from kraft_codec.schemas import (
     CONTROL_RECORDS,
     METADATA_RECORDS,
-    QUORUM_STATE,
     Field,
     Message,
     Type,

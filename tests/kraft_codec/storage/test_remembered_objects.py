@@ -15,8 +15,8 @@ from kraft_codec.errors import CodecError, Reason
 from kraft_codec.files.discovery import discover
 from kraft_codec.files.logdir import read_replica
 from kraft_codec.storage import remembered_objects
-from kraft_codec.storage.capture_stores import BucketCaptures
-from kraft_codec.storage.captured import CapturedStorage, is_capture_store
+from kraft_codec.storage.capture_stores import BucketCaptures, is_capture_store
+from kraft_codec.storage.captured import CapturedStorage
 from kraft_codec.storage.object_store import ObjectStorage
 from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import FileChange, Limits

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, QUORUM_STATE, Dialect, Field, Type
+from kraft_codec.files.state_files import QUORUM_STATE
+from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect, Field, Type
 from tests.builders.renaming import (
     NODE_FIELDS,
     OFFSET_FIELDS,
