@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from kraft_audit.replay import kernels as replay
 from kraft_codec.kernels import library as decoder
 from kraft_codec.kernels import native, prebuilt
-from kraft_codec.kernels.prebuilt import is_x86_64
 
 LIBRARIES: Final = (
     (decoder.NAME, f"{decoder.__name__}:{decoder.with_crc32_instruction.__name__}", native.DECODER_PACKAGES),
@@ -38,7 +37,7 @@ class CannotBuildError(Exception):
 
 def write_libraries(folder: Path) -> None:
     """Write the libraries and their manifest. Raises CannotBuildError."""
-    if sys.platform != "linux" or not is_x86_64():
+    if sys.platform != "linux" or not prebuilt.is_x86_64():
         raise CannotBuildError("kernels are built into a wheel on Linux on x86-64 alone: others compile at first use")
     folder.mkdir(parents=True, exist_ok=True)
     libraries = {name: _write(folder, name, kernels, packages) for name, kernels, packages in LIBRARIES}

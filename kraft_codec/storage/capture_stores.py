@@ -19,8 +19,8 @@ from kraft_codec.storage.remembered_objects import STORE_ERRORS
 GENERATION: Final = re.compile(r"[0-9a-f]{32}")
 _LIKE_REPLICA: Final = re.compile(r"[0-9]{1,10}-[A-Za-z0-9_-]{22}")
 """A node id and a directory id, as Kafka writes them: what lies below is listed as a whole."""
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class FolderCaptures:
     def names(self, folder: str) -> Sequence[StoredName]:
         """See CaptureStore; names that begin with a dot are unfinished, and left out."""
         try:
-            descriptor = self._open(path_names(folder), _DIRECTORY)
+            descriptor = self._open(path_names(folder), _DIRECTORY_FLAGS)
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -119,7 +119,7 @@ class FolderCaptures:
     def read(self, path: str, limit_bytes: int) -> bytes:
         """See CaptureStore."""
         try:
-            descriptor = self._open(path_names(path), _FILE)
+            descriptor = self._open(path_names(path), _FILE_FLAGS)
         except OSError as error:
             raise CodecError(Reason.UNREADABLE, 0, f"{printable(path)}: {error.strerror}") from None
         with os.fdopen(descriptor, "rb") as file:
@@ -151,7 +151,7 @@ class FolderCaptures:
         parent = os.dup(self._root)
         try:
             for number, name in enumerate(names):
-                inner = os.open(name, flags if number == len(names) - 1 else _DIRECTORY, dir_fd=parent)
+                inner = os.open(name, flags if number == len(names) - 1 else _DIRECTORY_FLAGS, dir_fd=parent)
                 os.close(parent)
                 parent = inner
         except OSError:

@@ -132,7 +132,7 @@ def _open_directory(path: str, location: str, limits: Limits) -> Storage:
     return LocalStorage(resolved, location=location, limits=limits)
 
 
-_FILE: Final = re.compile(r"file://([^/]*)(.*)", re.IGNORECASE | re.DOTALL)
+_FILE_URI: Final = re.compile(r"file://([^/]*)(.*)", re.IGNORECASE | re.DOTALL)
 _THIS_HOST: Final = ("", "localhost")
 
 
@@ -141,7 +141,7 @@ def file_path(location: str) -> str | None:
 
     As RFC 8089 and Python's Path.from_uri read it: there is no query and no fragment.
     """
-    found = _FILE.fullmatch(location)
+    found = _FILE_URI.fullmatch(location)
     if found is None or found[1].lower() not in _THIS_HOST:
         return None
     path = urllib.parse.unquote(found[2])
@@ -150,7 +150,7 @@ def file_path(location: str) -> str | None:
 
 def other_host(location: str) -> str | None:
     """The host of a `file://` URI that names a host other than this; None for any other text."""
-    found = _FILE.fullmatch(location)
+    found = _FILE_URI.fullmatch(location)
     return None if found is None or found[1].lower() in _THIS_HOST else found[1]
 
 

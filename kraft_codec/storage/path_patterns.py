@@ -21,7 +21,7 @@ from kraft_codec.storage.object_store import ADDRESS, SCHEMES, connect, is_folde
 from kraft_codec.storage.opener import file_path
 from kraft_codec.storage.random_access import Limits, join
 
-_MAGIC: Final = re.compile(r"[*\[]")
+_WILDCARD: Final = re.compile(r"[*\[]")
 
 
 class _Match(NamedTuple):
@@ -93,10 +93,10 @@ def _local_matches(path: str) -> list[str]:
 def _object_matches(pattern: str, address: re.Match[str], limits: Limits) -> list[str]:
     scheme, authority, rest = address.groups()
     path, mark, query = rest.partition("?")
-    if not _MAGIC.search(path):
+    if not _WILDCARD.search(path):
         return [pattern]
     names = [name for name in path.split("/") if name]
-    literal = next(place for place, name in enumerate(names) if _MAGIC.search(name))
+    literal = next(place for place, name in enumerate(names) if _WILDCARD.search(name))
     base = "/".join([f"{scheme}://{authority}", *names[:literal]])
     store, root, shown = connect(f"{base}{mark}{query}")
     try:

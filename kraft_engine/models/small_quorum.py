@@ -1,4 +1,4 @@
-"""A small quorum, made from a model's settings; its states, frozen to be gone on from, and keys of equal states.
+"""A small quorum: made from a model's settings, frozen to go on from later, recognized by a key of its state.
 
 Times, correlations and what is only written down are no part of a state. An answer counts as awaited or not.
 """

@@ -1,4 +1,4 @@
-"""Incidents, one a file: what happens, and which findings it must raise."""
+"""Incidents: what happens in each, and which findings it must raise."""
 
 from kraft_engine.scenarios.scenario import SCENARIOS, Scenario, load, names
 
