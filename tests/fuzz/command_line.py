@@ -54,8 +54,9 @@ def parse_command_line(data: bytes) -> None:
     """Raises UsageError where the command would not begin, AssertionError where that were a fault of the program."""
     arguments = data.decode(errors="surrogateescape").split("\0")
     said = io.StringIO()
+    program = _without_commands()
     with (
-        mock.patch.object(cli, "app", _without_commands()),
+        mock.patch.object(cli, "application", return_value=program),
         mock.patch.dict(os.environ, {"KRAFT_AUDIT_TRACEBACK": "1"}),
         contextlib.redirect_stdout(said),
         contextlib.redirect_stderr(said),
@@ -69,7 +70,7 @@ def parse_command_line(data: bytes) -> None:
 @functools.cache
 def _without_commands() -> Any:
     """The program's commands, each of which looks at its values and ends."""
-    program: Any = typer.main.get_command(cli.app)
+    program: Any = typer.main.get_command(cli.application())
     for command in program.commands.values():
         command.callback = _look
     return program
