@@ -15,7 +15,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.rule_model import Evidence
 
 ReplicaIdentity = tuple[int | None, str]
-"""A replica over time: node id and directory id; the path of its folder where meta.properties lacks them."""
+"""A replica over time: node id and directory id; root and path of its folder where meta.properties lacks them."""
 
 
 class CaptureRound(NamedTuple):
@@ -52,11 +52,11 @@ def rounds_in_order(history: ClusterHistory) -> list[CaptureRound]:
 
 
 def _capture_rounds(history: ClusterHistory) -> Iterator[CaptureRound]:
-    newest: dict[tuple[int | None, str], TableRow] = {}
+    newest: dict[ReplicaIdentity, TableRow] = {}
     for _, captures in groupby(captures_in_order(history), capture_time):
         taken = list(captures)
         for row in taken:
-            newest[(row["node_id"], "") if row["node_id"] is not None else (None, row["path"])] = row
+            newest[identity_of(row) if row["node_id"] is None else (row["node_id"], "")] = row
         yield CaptureRound(taken, list(newest.values()))
 
 

@@ -76,3 +76,13 @@ def test_captures_of_one_round_come_in_one_order(order: tuple[int, ...]) -> None
         builder.capture(node_id, 10)
     assert [row["node_id"] for row in captures_in_order(builder.history())] == [1, 2, 3]
     assert [row["node_id"] for row in newest_captures(builder.history())] == [1, 2, 3]
+
+
+def test_node_dirs_without_a_node_id_are_those_of_their_roots() -> None:
+    """Two hosts whose copies lack meta.properties: each holds its log in the same folder."""
+    builder = HistoryBuilder()
+    for number, root in enumerate(("host-a", "host-b")):
+        builder.capture(None, 10, root=root, path="kraft", capture=root, capture_number=number)
+    builder.capture(None, 20, root="host-a", path="kraft", capture="later", capture_number=2)
+    newest = newest_captures(builder.history())
+    assert sorted((row["root"], row["log_end_offset"]) for row in newest) == [("host-a", 20), ("host-b", 10)]
