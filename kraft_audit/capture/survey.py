@@ -45,6 +45,11 @@ class BranchEpoch:
         """Whether a metadata batch of the epoch was read."""
         return self.data_from is not None
 
+    def up_to(self, offset: int) -> BranchEpoch:
+        """What of it lies before an offset."""
+        data_from = self.data_from if self.data_from is not None and self.data_from < offset else None
+        return replace(self, to_offset=min(self.to_offset, offset), data_from=data_from)
+
 
 @dataclass(frozen=True, slots=True)
 class SurveyedSnapshot:
@@ -135,9 +140,7 @@ class Survey:
         """The epochs on the way to a branch's end, or to `end_offset` on it; an epoch across branches is one entry."""
         runs = [run for number in self.path(branch) for run in self.epochs if run.branch == number]
         if end_offset is not None:
-            runs = [
-                replace(run, to_offset=min(run.to_offset, end_offset)) for run in runs if run.from_offset < end_offset
-            ]
+            runs = [run.up_to(end_offset) for run in runs if run.from_offset < end_offset]
         return joined_epochs(runs)
 
     def gaps_to(self, branch: int | None, from_offset: int, to_offset: int) -> list[tuple[int, int]]:

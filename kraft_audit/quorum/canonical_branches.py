@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from kraft_audit.capture.branches import LogEnd
@@ -69,7 +69,7 @@ class CanonicalBranches:
     def epochs(self) -> list[BranchEpoch]:
         """The epochs of the canonical log and, before them, those of its pieces; ascending by offset."""
         pieces = [
-            replace(epoch, to_offset=min(epoch.to_offset, self.ends[epoch.branch]))
+            epoch.up_to(self.ends[epoch.branch])
             for epoch in self.survey.epochs
             if epoch.branch in self.ends
             and epoch.branch not in self.path

@@ -73,18 +73,13 @@ def _before(earlier: KeptSurvey, known_branch: int, branch: Branch) -> Iterator[
     path = earlier.path(known_branch)
     known_log = next((log for log in earlier.earlier_logs if log.branch == path[0]), EarlierLog(branch.number))
     runs = [run for number in path for run in earlier.epochs if run.branch == number and run.from_offset < to_offset]
-    epochs = joined_epochs([*known_log.epochs, *(_up_to(run, to_offset) for run in runs)])
+    epochs = joined_epochs([*known_log.epochs, *(run.up_to(to_offset) for run in runs)])
     if not epochs or epochs[-1].epoch > branch.epochs[0][0]:
         return
     own = (record for number, record in earlier.controls if number in path and record.offset < to_offset)
     snapshots = known_log.snapshots or tuple(_first_snapshots(earlier, epochs[0].from_offset))
     epochs = [replace(run, branch=branch.number) for run in epochs]
     yield EarlierLog(branch.number, tuple(epochs), (*known_log.controls, *own), snapshots)
-
-
-def _up_to(run: BranchEpoch, offset: int) -> BranchEpoch:
-    data_from = run.data_from if run.data_from is not None and run.data_from < offset else None
-    return replace(run, to_offset=min(run.to_offset, offset), data_from=data_from)
 
 
 def _first_snapshots(earlier: KeptSurvey, from_offset: int) -> Iterator[SurveyedSnapshot]:

@@ -221,11 +221,8 @@ class SurveyCut:
             offset = self.cut_at.get(run.branch, run.to_offset)
             if run.branch not in self.number_of or run.from_offset >= offset:
                 continue
-            own = replace(run, branch=self.number_of[run.branch])
-            if run.to_offset > offset:
-                own.to_offset = self.end(run.branch)
-                own.data_from = run.data_from if run.data_from is not None and run.data_from < offset else None
-            yield own
+            own = run.up_to(self.end(run.branch)) if run.to_offset > offset else run
+            yield replace(own, branch=self.number_of[run.branch])
 
     def controls(self) -> list[tuple[int, ControlRecord]]:
         """The control records before the cut."""

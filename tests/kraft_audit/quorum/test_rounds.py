@@ -14,6 +14,7 @@ from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
+from kraft_audit.quorum.committed_interval import committed_interval
 from kraft_audit.quorum.quorum_evidence import EpochRun, LeaderStart
 from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import (
@@ -21,6 +22,7 @@ from kraft_audit.quorum.rounds import (
     _proves_first,
     branch_voters,
     proven_rounds,
+    round_evidence,
 )
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import SILVER
@@ -120,9 +122,6 @@ def test_a_reverted_voter_change_has_rows(small_corpus: Path) -> None:
 def test_fewer_than_a_majority_bound_nothing_above(small_corpus: Path) -> None:
     plan, found = surveyed(small_corpus / "divergence")
     whole = proven_rounds(found, plan)
-    from kraft_audit.quorum.committed_interval import committed_interval
-    from kraft_audit.quorum.rounds import round_evidence
-
     for proven in whole:
         for number in proven.replicas:
             alone = committed_interval(round_evidence(found, plan, [number]))
@@ -149,6 +148,25 @@ def test_metadata_after_an_epochs_first_batch_proves_that_batch(
     epoch = BranchEpoch(0, 5, 10, to_offset, 0, 13, 13 if has_data else None)
     assert _proves_first(epoch, {5: LeaderStart(5, leader_change, 1)}, control_offsets) == proves
     assert not _proves_first(epoch, {}, control_offsets)
+
+
+def test_a_log_proves_nothing_by_metadata_after_its_end(tmp_path: Path) -> None:
+    """Node 1 ends before the first metadata record of the epoch; what it holds after the LeaderChange's batch is a
+    control record of a type that no release has yet. Node 2 holds that metadata record, too."""
+    log = Log()
+    log.lead(1, epoch=1)
+    log._write([(b"\0\0\0\x63", b"\0\0")], is_control=True)
+    write_node(tmp_path, 1, log.content)
+    log.topic("one")
+    write_node(tmp_path, 2, log.content)
+    plan, found = surveyed(tmp_path)
+    shorter, longer = (round_evidence(found, plan, [number]).chains[0] for number in (0, 1))
+    assert [chain.end for chain in (shorter, longer)] == [(1, 2), (1, 3)]
+    assert longer.first_batch_ends == {1: 1}
+    assert not shorter.first_batch_ends
+    assert committed_interval(round_evidence(found, plan, [0])).low == 0
+    (cut,) = found.epochs_to(0, 2)
+    assert (cut.to_offset, cut.has_data) == (2, False)
 
 
 def test_a_replica_of_another_cluster_takes_part_in_no_round(small_corpus: Path) -> None:
