@@ -10,8 +10,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.path_plans import capture_named, captures_text, plan_path, unread_lines
@@ -25,13 +24,13 @@ from kraft_codec.errors import ChoiceError
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import JoinedStorage, open_storage
 from kraft_codec.storage.path_patterns import matching_paths
-from kraft_codec.storage.random_access import Storage
+from kraft_codec.storage.random_access import Closeable, Storage
 
 if TYPE_CHECKING:
     from kraft_audit.lake.lake_copies import LakeCopies
 
 
-class Clusters:
+class Clusters(Closeable):
     """What lies below a path. Iterate over its clusters, in the order of their ids; close it when all is read.
 
     An iteration makes each cluster when its turn comes. What was read of a cluster is remembered by that object alone,
@@ -55,14 +54,6 @@ class Clusters:
         self._key = key
         self._archives = archives or {}
         self._opened = OpenFiles(root, stack)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[Cluster]:
         return self.with_capture(None)

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, TableRows
 from kraft_audit.capture.cluster_pass import ClusterPass, ToRows
-from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.decoded_records import (
     Decoder,
     Records,
@@ -40,10 +38,11 @@ from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.capture.survey import Survey
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, FILES, RECORDS
 from kraft_audit.tables.contract import slices
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect
+from kraft_codec.storage.random_access import Closeable
 
 __all__ = ["BRONZE_TABLES", "ClusterReading", "ReadingSettings", "read_survey"]
 
@@ -55,7 +54,7 @@ UNREAD: Final = frozenset({Reason.UNREADABLE, Reason.CHANGED_DURING_READ})
 """Reasons why bytes are missing, whatever they would have said."""
 
 
-class ClusterReading:
+class ClusterReading(Closeable):
     """The replicas of one plan, read once: by `bronze`, or by whatever is asked for first.
 
     With `keeps_records` the records of every branch and snapshot can be asked for afterwards, as often as wanted.
@@ -85,14 +84,6 @@ class ClusterReading:
         self._keeps_records = keeps_records
         self._stack = ExitStack()
         self._pass: ClusterPass | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the storages and drops what was kept; the survey stays."""
@@ -192,7 +183,7 @@ class ClusterReading:
         plan, keyed_hash = self.plan, self.settings.redactor.keyed_hash
         selection = Selection(from_offset=from_offset, to_offset=to_offset)
 
-        def wanted(chunk: Chunk) -> Masks:
+        def wanted(chunk: Chunk) -> Mask:
             return (chunk.last_offset >= from_offset) & (chunk.base_offset < to_offset)
 
         decoder = Decoder(self.dialect, self.settings.redactor)
@@ -218,13 +209,13 @@ class ClusterReading:
 
     def _records(
         self, part: StoredBatches, on_path: Rows, from_offset: int, to_offset: int | None
-    ) -> Iterator[tuple[Records, Masks]]:
+    ) -> Iterator[tuple[Records, Mask]]:
         is_on_path = np.isin(part.branches, on_path)
         end = part.last_base_offset + 1 if to_offset is None else to_offset
         if not is_on_path.any() or part.last_base_offset < from_offset or part.first_offset >= end:
             return
 
-        def wanted(chunk: Chunk) -> Masks:
+        def wanted(chunk: Chunk) -> Mask:
             return is_on_path & (chunk.base_offset >= from_offset) & (chunk.base_offset < end)
 
         is_whole = is_on_path.all() and part.first_offset >= from_offset and part.last_base_offset < end
@@ -285,10 +276,10 @@ class _WindowBuilder:
         self.end_offset: int | None = None
         self._dialect = dialect
         self._records: list[Records] = []
-        self._masks: list[Masks | None] = []
+        self._masks: list[Mask | None] = []
         self._undecoded: list[Rows] = []
 
-    def add(self, records: Records, mask: Masks) -> None:
+    def add(self, records: Records, mask: Mask) -> None:
         """Takes the records of the batches that `mask` picks of `records.index.selected`."""
         index = records.index
         picked = index.selected[mask]
@@ -296,7 +287,7 @@ class _WindowBuilder:
             return
         end = int(index.batches.last_offset[picked].max()) + 1
         self.end_offset = end if self.end_offset is None else max(end, self.end_offset)
-        rows: Masks | None = None
+        rows: Mask | None = None
         if not mask.all():
             is_picked = np.zeros(len(index.batches), bool)
             is_picked[picked] = True

@@ -29,7 +29,7 @@ from kraft_audit.archive.runs import (
     snapshot_sources,
 )
 from kraft_audit.capture.bronze_rows import LOG_SOURCE
-from kraft_audit.capture.plan import ClusterPlan, FilePlan, Identity, ReplicaPlan
+from kraft_audit.capture.plan import ClusterPlan, FilePlan, Identity, ReplicaPlan, identity_of
 from kraft_audit.capture.presence import PRESENT
 from kraft_audit.tables.bronze import CAPTURES
 from kraft_audit.tables.contract import build_rows, with_column
@@ -190,7 +190,7 @@ def archived_cluster(
 def accepted_captures(table: pa.Table) -> list[ArchivedCapture]:
     """The captures that were used, in the order in which they were read."""
     rows = [row for row in table.to_pylist() if row["accepted"]]
-    found = [ArchivedCapture(row, _stamp(row), _identity(row)) for row in rows]
+    found = [ArchivedCapture(row, _stamp(row), identity_of(row)) for row in rows]
     return sorted(found, key=lambda capture: (capture.stamp, str(capture.identity)))
 
 
@@ -203,12 +203,6 @@ def _stamp(row: Mapping[str, Any]) -> Stamp:
     return row["plan"], row["captured_at_ms"], row["capture_number"]
 
 
-def _identity(row: Mapping[str, Any]) -> Identity:
-    if row["node_id"] is None:
-        return (-1, row["root"], row["path"])
-    return (row["node_id"], row["directory_id"] or "", "")
-
-
 class _Holdings:
     """Who held which batch, and which snapshot, when."""
 
@@ -218,7 +212,7 @@ class _Holdings:
         is_log = np.array([source == LOG_SOURCE for source in table.column("source").to_pylist()], bool)
         copies = table.filter(pa.array(~is_log)).to_pylist()
         for stamp, identity, source, file in sorted(
-            {(_stamp(row), _identity(row), row["source"], row["file_name"]) for row in copies}, key=str
+            {(_stamp(row), identity_of(row), row["source"], row["file_name"]) for row in copies}, key=str
         ):
             self.snapshots[identity].append((stamp, source, file))
         log = table.filter(pa.array(is_log))
@@ -271,7 +265,7 @@ def _events(log: pa.Table) -> tuple[list[tuple[Stamp, Identity]], Rows]:
         _, codes = np.unique(codes, return_inverse=True)
     _, first, event_of = np.unique(codes, return_index=True, return_inverse=True)
     rows = log.select(list(names)).take(pa.array(first)).to_pylist()
-    events = [(_stamp(row), _identity(row)) for row in rows]
+    events = [(_stamp(row), identity_of(row)) for row in rows]
     order = sorted(range(len(events)), key=lambda number: (events[number][0], str(events[number][1])))
     place = np.empty(len(events), np.int64)
     place[order] = np.arange(len(events))

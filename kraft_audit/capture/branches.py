@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredRun, Disk, Rejoin, most_held, parted_runs, rejoined_runs
+from kraft_audit.capture.continuity import run_begins
 from kraft_audit.capture.reconcile import DistinctBatches
 from kraft_audit.tables.number_arrays import Rows
 
@@ -285,7 +286,7 @@ class BranchTree:
             rows = np.flatnonzero(label == number)
             branch = self.branches[number]
             epoch, last = batches.leader_epoch[rows], int(rows[-1])
-            steps = np.flatnonzero(np.concatenate(([epoch[0] != branch.last_epoch], epoch[1:] != epoch[:-1])))
+            steps = np.flatnonzero(run_begins(epoch, branch.last_epoch))
             branch.epochs += [(int(epoch[step]), int(batches.base_offset[rows[step]])) for step in steps.tolist()]
             base, before = batches.base_offset[rows], np.append(branch.to_offset, batches.last_offset[rows[:-1]] + 1)
             skips = np.flatnonzero(base > before)

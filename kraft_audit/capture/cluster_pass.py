@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from kraft_audit.capture.archiver import Archiver
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, captures_batch, files_batch
-from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.decoded_records import DecodedBatches, Decoder, Records, judge
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.presence import KnownWindow, Presence
@@ -26,7 +25,7 @@ from kraft_audit.capture.scanner import Chunk
 from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, SnapshotCopy, find_snapshots
 from kraft_audit.capture.survey import Survey, SurveyBuilder
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, FILES, RECORDS
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import Dialect
 
@@ -175,7 +174,7 @@ class ClusterPass:
         if self._archiver is not None and is_archived:
             yield from ((ARCHIVE.name, run) for run in self._archiver.add(source, replica.number, records))
 
-    def _decoded(self, window: Window, is_known: Masks, labels: Rows | None) -> Iterator[tuple[Slice, Rows, Records]]:
+    def _decoded(self, window: Window, is_known: Mask, labels: Rows | None) -> Iterator[tuple[Slice, Rows, Records]]:
         """(slice, batch numbers, records) of what is decoded while the cluster is read, in the order of the log.
 
         Records together are either of batches that earlier plans have decoded, or of none of these.
@@ -204,7 +203,7 @@ class ClusterPass:
         for part, numbers, rows in window.runs(self._wanted(window, is_known), is_known.astype(np.int64)):
             yield from ((part, own, records) for own, records in self._decoder.batches(part.chunk, numbers, rows))
 
-    def _wanted(self, window: Window, is_known: Masks) -> Masks:
+    def _wanted(self, window: Window, is_known: Mask) -> Mask:
         """Which batches to decode: not those of earlier plans; where records alone are asked, only those in range."""
         batches = window.batches
         if not self.tables:
@@ -276,7 +275,7 @@ class ClusterPass:
             self._store.keep_records(stored, found, is_redacted=self._redacts)
 
 
-def _read_before(window: Window, known: KnownWindow | None) -> Masks:
+def _read_before(window: Window, known: KnownWindow | None) -> Mask:
     """Which of the window's batches earlier plans have decoded."""
     is_known = np.zeros(len(window.batches), bool) if known is None else known.decoded(len(window.batches))
     for part in window.slices:

@@ -12,19 +12,18 @@ believed only where the CRC is right.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.columns import BatchIndex
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import REASONS
 from kraft_codec.records.batch import BATCH_LENGTH_MAX, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, crc32c, read_header
 from kraft_codec.storage.random_access import Buffer, RandomAccess
 
-Masks = npt.NDArray[np.bool_]
 SEARCH_BYTES: Final = 1 << 20
 """How much is searched for a header at a time."""
 CHECKED_BYTES_FACTOR: Final = 2
@@ -39,6 +38,15 @@ _REASON_TEXTS: Final = {
     Reason.BAD_MAGIC: "the magic byte is not 2",
 }
 _REPEATS: Final = "where the log already reaches"
+
+
+def run_begins(values: npt.NDArray[Any], before: int | None = None) -> Mask:
+    """Which values differ from the one before them; the first one does where it is not `before`."""
+    begins = np.ones(len(values), bool)
+    begins[1:] = values[1:] != values[:-1]
+    if before is not None:
+        begins[:1] = values[:1] != before
+    return begins
 
 
 def is_repeated(reason: str, detail: str) -> bool:
@@ -139,9 +147,9 @@ class _ContinuityCheck:
             row = end
         return (np.concatenate(pieces) if pieces else np.zeros(0, np.int64)), self.problems
 
-    def _is_odd(self) -> Masks:
+    def _is_odd(self) -> Mask:
         base, epoch = self.batches.base_offset, self.batches.leader_epoch
-        odd: Masks = (self.batches.status != 0) | self.is_impossible
+        odd: Mask = (self.batches.status != 0) | self.is_impossible
         odd[1:] |= (base[1:] != self.last_offset[:-1] + 1) | (epoch[1:] < epoch[:-1])
         odd[:-1] |= epoch[:-1] > epoch[1:]
         odd[0] |= not _start_fits(self.batches, self.state)

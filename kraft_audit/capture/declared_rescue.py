@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
-from kraft_audit.capture.file_hash import sha256_of
 from kraft_audit.capture.plan import FilePlan, ReplicaPlan
 from kraft_codec.errors import CodecError, Damage, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, snapshot_name
@@ -188,7 +187,7 @@ def _sha256(storage: Storage, replica: ReplicaPlan, file: FilePlan) -> str | Non
     """None where it cannot be read: the reading of the snapshot itself says that."""
     try:
         with storage.open(join(replica.path, file.name), file.size_bytes) as opened:
-            return sha256_of(opened, min(opened.size_bytes, file.size_bytes))
+            return opened.sha256(min(opened.size_bytes, file.size_bytes))
     except CodecError:
         return None
 

@@ -15,12 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.plan import Selection
 from kraft_audit.capture.scanner import Chunk, ValueHash
 from kraft_audit.tables.bronze import RECORDS
 from kraft_audit.tables.contract import build_batch
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.columns import RecordIndex, index_records, json_text, redact, row_groups, typed_columns, typed_schema
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import OK, REASONS
@@ -64,7 +63,7 @@ class Records:
 
     index: RecordIndex
     chunk: Chunk
-    is_redacted: Masks
+    is_redacted: Mask
 
     @property
     def leader_epoch(self) -> Rows:
@@ -184,7 +183,7 @@ def controls_of(index: RecordIndex, dialect: Dialect) -> list[ControlRecord]:
 
 
 def typed_records(
-    indexes: Sequence[RecordIndex], messages: Sequence[Message], wanted: Sequence[Masks | None] = ()
+    indexes: Sequence[RecordIndex], messages: Sequence[Message], wanted: Sequence[Mask | None] = ()
 ) -> RecordColumns:
     """Typed columns of the types that occur in some indexes, one after the other.
 
@@ -206,7 +205,7 @@ def typed_records(
     return columns
 
 
-def _typed_batch(index: RecordIndex, message: Message, mask: Masks | None) -> pa.RecordBatch | None:
+def _typed_batch(index: RecordIndex, message: Message, mask: Mask | None) -> pa.RecordBatch | None:
     rows = index.rows_of(message)
     if not len(rows):
         return None

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.capture.continuity import LogState
+from kraft_audit.capture.continuity import LogState, run_begins
 from kraft_audit.capture.plan import BatchKey, FilePlan, ReplicaPlan
 from kraft_audit.capture.resumed.kept_log import KeptLog, LogMark
 from kraft_audit.capture.scanner import Chunk, DamageLog, FileTally, Scanner, ScanSettings, header_at, neighbour
@@ -190,7 +190,7 @@ class LogReader:
 
     def _add_epochs(self, chunk: Chunk) -> None:
         epoch = chunk.leader_epoch
-        starts = np.flatnonzero(np.concatenate(([epoch[0] != self._read_epoch], epoch[1:] != epoch[:-1])))
+        starts = np.flatnonzero(run_begins(epoch, self._read_epoch))
         self._read_epoch = int(epoch[-1])
         room = EPOCH_STARTS_MAX - len(self.epoch_starts)
         self.epoch_starts += [(int(epoch[row]), int(chunk.base_offset[row])) for row in starts[:room].tolist()]

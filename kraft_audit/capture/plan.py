@@ -26,6 +26,16 @@ Identity = tuple[int, str, str]
 """What a replica is known by: node id, directory id and "", or -1, root and path."""
 
 
+def replica_identity(node_id: int | None, directory_id: str | None, root: str, path: str) -> Identity:
+    """The replica that was captured: node id and directory id, or its folder where the node id is not known."""
+    return (-1, root, path) if node_id is None else (node_id, directory_id or "", "")
+
+
+def identity_of(row: Mapping[str, Any]) -> Identity:
+    """Which replica a row of `captures` or `batches` is about."""
+    return replica_identity(row["node_id"], row["directory_id"], row["root"], row["path"])
+
+
 @dataclass(frozen=True, slots=True)
 class BatchKey:
     """A batch and its position in a file.
@@ -108,10 +118,7 @@ class ReplicaPlan:
 
     @property
     def identity(self) -> Identity:
-        """The replica that was captured: node id and directory id, or its folder where the node id is not known."""
-        if self.node_id is None:
-            return (-1, self.root, self.path)
-        return (self.node_id, self.directory_id or "", "")
+        return replica_identity(self.node_id, self.directory_id, self.root, self.path)
 
     @property
     def is_archived(self) -> bool:

@@ -15,11 +15,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kraft_audit.capture.continuity import Masks
-from kraft_audit.capture.plan import Identity, KnownBatches
+from kraft_audit.capture.plan import Identity, KnownBatches, replica_identity
 from kraft_audit.capture.reconcile import BATCH_KEY_FIELDS, DistinctBatches, Slice, Window, grouped
 from kraft_audit.capture.replica import Replica
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 
 PRESENT: Final = "present"
 KNOWN_OFFSETS: Final = 200_000
@@ -33,9 +32,9 @@ class KnownWindow:
     table: pa.Table
     identities: list[Identity]
     numbers: Rows
-    is_present: Masks
+    is_present: Mask
 
-    def decoded(self, count: int) -> Masks:
+    def decoded(self, count: int) -> Mask:
         """Which of the window's batches were decoded by an earlier plan."""
         known = np.zeros(count, bool)
         known[self.numbers[self.numbers >= 0]] = True
@@ -93,12 +92,8 @@ class Presence:
         table = self._fetch(self._known, from_offset, end)
         if table.num_rows == 0:
             return None
-        identities = [
-            (node_id, directory_id or "", "") if node_id is not None else (-1, root, path)
-            for node_id, directory_id, root, path in zip(
-                *(table.column(name).to_pylist() for name in ("node_id", "directory_id", "root", "path")), strict=True
-            )
-        ]
+        names = (table.column(name).to_pylist() for name in ("node_id", "directory_id", "root", "path"))
+        identities = list(map(replica_identity, *names))
         is_present = np.array([status == PRESENT for status in table.column("status").to_pylist()], bool)
         return KnownWindow(table, identities, _numbers_of(table, batches), is_present)
 
@@ -194,7 +189,7 @@ def _reads_from(replica: Replica) -> int | None:
     return replica.log.reads_from_offset if replica.log is not None else None
 
 
-def _from_slices(gone: Masks, holders: list[Slice]) -> list[tuple[Slice, Rows]]:
+def _from_slices(gone: Mask, holders: list[Slice]) -> list[tuple[Slice, Rows]]:
     """Where the headers of batches that are gone can be read: in the latest capture that had them."""
     left = gone.copy()
     found = []

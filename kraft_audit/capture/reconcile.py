@@ -15,10 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import Chunk
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.storage.random_access import Buffer
 
 BATCH_KEY_FIELDS: Final = ("base_offset", "leader_epoch", "last_offset", "crc")
@@ -67,7 +66,7 @@ class Window:
     batches: DistinctBatches
     slices: list[Slice]
 
-    def runs(self, wanted: Masks, branches: Rows | None = None) -> Iterator[tuple[Slice, Rows, Rows]]:
+    def runs(self, wanted: Mask, branches: Rows | None = None) -> Iterator[tuple[Slice, Rows, Rows]]:
         """(slice, batch numbers, rows in its chunk) of the wanted batches, in the order of the distinct batches.
 
         Each run comes from one slice; with `branches`, those of the window's batches, from one branch too. Equal keys
@@ -179,7 +178,7 @@ def number_batches(slices: Sequence[Slice]) -> DistinctBatches:
     return DistinctBatches(*(key[order][is_first] for key in keys))
 
 
-def grouped(keys: Sequence[Rows]) -> tuple[Rows, Masks]:
+def grouped(keys: Sequence[Rows]) -> tuple[Rows, Mask]:
     """The rows in the order of their keys, equal ones as they stood, and which of them begin a group of equal keys."""
     order = np.lexsort(tuple(reversed(keys)))
     is_first = np.ones(len(order), bool)

@@ -18,18 +18,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_audit.capture.continuity import Masks
 from kraft_audit.capture.decoded_records import Decoder, Records
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import ChangedError, Chunk, FileTally
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.columns import BatchIndex, index_batches, redact, row_groups
 from kraft_codec.errors import Reason
 from kraft_codec.storage.random_access import Buffer, join
 
 MEMORY_BYTES_MAX: Final = 48 << 20
 RECORD_FILE_BYTES_MAX: Final = 8 << 30
-Wanted = Callable[[Chunk], Masks]
+Wanted = Callable[[Chunk], Mask]
 _INDEX_COLUMNS: Final = tuple(
     column.name for column in fields(BatchIndex) if column.name not in ("is_continuous", "consumed_bytes", "stop")
 )
@@ -183,7 +182,7 @@ class RecordStore:
 
     def records(
         self, stored: StoredBatches, decoder: Decoder, wanted: Wanted | None = None
-    ) -> Iterator[tuple[Records, Masks]]:
+    ) -> Iterator[tuple[Records, Mask]]:
         """The records of the batches that `wanted` picks from their chunk (None: all), secrets redacted.
 
         The mask says which rows of `Records.index.selected` are wanted: where batches were decoded before, others are

@@ -8,10 +8,11 @@ when their last record was.
 from __future__ import annotations
 
 import contextlib
+import functools
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
@@ -43,6 +44,13 @@ _UNUSED: Final = frozenset({FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN
 """Only their damage is taken, once."""
 OpenStorage = Callable[[str], AbstractContextManager[Storage]]
 Clock = Callable[[], int]
+
+
+@contextmanager
+def opened_once(open_storage: OpenStorage) -> Iterator[Callable[[str], Storage]]:
+    """Gives the storage of a root, opened when it is first asked for; all of them are closed at the end."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda root: stack.enter_context(open_storage(root)))
 
 
 def wall_clock_ms() -> int:

@@ -10,12 +10,12 @@ import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredRun
 from kraft_audit.capture.branches import Branch, BranchTree, LogEnd
-from kraft_audit.capture.continuity import Masks
+from kraft_audit.capture.continuity import run_begins
 from kraft_audit.capture.decoded_records import ControlRecord, DecodedBatches, Records, controls_of
 from kraft_audit.capture.reconcile import DistinctBatches, Window
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.snapshots import HEADER, Snapshot
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.file_names import FileKind
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import Dialect
@@ -110,7 +110,12 @@ class Survey:
     @property
     def holds_anything(self) -> bool:
         """Whether any batch of the log was met, or a complete snapshot of more than what a disk is formatted with."""
-        return bool(self.branches) or any(snapshot.end_offset > 0 and snapshot.replicas for snapshot in self.snapshots)
+        return bool(self.branches) or bool(self.complete_snapshots)
+
+    @property
+    def complete_snapshots(self) -> list[SurveyedSnapshot]:
+        """Those that some replica holds complete, of more than what a disk is formatted with."""
+        return [snapshot for snapshot in self.snapshots if snapshot.end_offset > 0 and snapshot.replicas]
 
     @property
     def is_unstarted(self) -> bool:
@@ -135,6 +140,12 @@ class Survey:
             path.append(branch)
             branch = self.branches[branch].parent
         return path[::-1]
+
+    def common_to(self, first: int | None, second: int | None) -> int:
+        """The end of the last branch on the way to both of these; 0 where none is."""
+        path = self.path(second)
+        common = [number for number in self.path(first) if number in path]
+        return self.branches[common[-1]].to_offset if common else 0
 
     def epochs_to(self, branch: int | None, end_offset: int | None = None) -> list[BranchEpoch]:
         """The epochs on the way to a branch's end, or to `end_offset` on it; an epoch across branches is one entry."""
@@ -270,7 +281,7 @@ class SurveyBuilder:
         ended: dict[tuple[int, int], int] = {}
         for branch in branches:
             ended.setdefault((branch.to_offset, branch.last_epoch), branch.number)
-        snapshots = {each.end_offset: each.epoch for each in self.survey.snapshots if each.replicas}
+        snapshots = {each.end_offset: each.epoch for each in self.survey.complete_snapshots}
         for branch in branches:
             offset = branch.from_offset
             if branch.parent is None and offset and branch.epochs:
@@ -284,7 +295,7 @@ def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None
     for branch in np.unique(labels).tolist():
         rows = np.flatnonzero(labels == branch)
         epoch = batches.leader_epoch[rows]
-        starts = np.flatnonzero(np.concatenate(([True], epoch[1:] != epoch[:-1])))
+        starts = np.flatnonzero(run_begins(epoch))
         for group in np.split(rows, starts[1:]):
             first, last = int(group[0]), int(group[-1])
             end = int(batches.last_offset[last]) + 1
@@ -306,6 +317,6 @@ def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None
             )
 
 
-def _first_data(batches: DistinctBatches, is_data: Masks, rows: Rows) -> int | None:
+def _first_data(batches: DistinctBatches, is_data: Mask, rows: Rows) -> int | None:
     data = rows[is_data[rows]]
     return int(batches.base_offset[data[0]]) if len(data) else None

@@ -154,7 +154,7 @@ def rows_of(part: StatePart, state: ClusterState) -> list[dict[str, Any]]:
     """The rows of a part that exist then. The columns that name a row's record are None."""
     if part is StatePart.VOTERS:
         return [] if state.voter_set is None else list(state.voter_set["voters"])
-    return [{**row, **NO_PROVENANCE} for row in state.rows(TABLE_OF[part.value]) if row.get("exists", True)]
+    return [{**row, **NO_PROVENANCE} for row in state.existing(TABLE_OF[part.value])]
 
 
 def part_columns(part: StatePart) -> list[str]:

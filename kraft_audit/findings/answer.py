@@ -19,7 +19,7 @@ from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import offline, partition_states, under_min_isr
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QuorumStanding, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Severity
-from kraft_audit.text.readable import listed, nouns, plural, when
+from kraft_audit.text.readable import and_more, capitalized, listed, nouns, plural, when
 from kraft_codec.schemas.releases import METADATA_VERSIONS
 
 SHOW_FINDINGS: Final = ": --findings"
@@ -213,7 +213,7 @@ def _state_lines(history: ClusterHistory, standing: QuorumStanding, folded: Fold
 
 
 def _sentence(reason: str) -> str:
-    return f"{reason[:1].upper()}{reason[1:]}."
+    return f"{capitalized(reason)}."
 
 
 def _committed(standing: QuorumStanding) -> str:
@@ -305,7 +305,7 @@ def _partitions_at_risk(history: ClusterHistory, folded: FoldedFindings) -> str:
         sentences.append(f"{len(offline)} of {_partition_count(history)} have no leader{at}.")
     if alone:
         names = listed([finding.subject for finding in alone[:SUBJECTS_NAMED]])
-        more = f" and {len(alone) - SUBJECTS_NAMED} more" if len(alone) > SUBJECTS_NAMED else ""
+        more = and_more(len(alone) - SUBJECTS_NAMED)
         brokers = {last_holder(finding) for finding in alone}
         holder = f"broker {brokers.pop()} is" if len(brokers) == 1 else "one broker each is"
         sentences.append(f"For {names}{more} {holder} the only replica left with all acknowledged records.")
@@ -323,7 +323,7 @@ def _rescue_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:
 
 def _altered_lines(folded: FoldedFindings) -> Iterator[AnswerLine]:
     for finding in altered_disks(folded):
-        text = f"{finding.subject[:1].upper()}{finding.subject[1:]} {finding.summary}. The canonical log is theirs."
+        text = f"{capitalized(finding.subject)} {finding.summary}. The canonical log is theirs."
         yield AnswerLine("DISKS", text, finding.severity)
 
 

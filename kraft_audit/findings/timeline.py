@@ -11,9 +11,10 @@ from typing import Any, Final
 from kraft_audit.findings.change_authors import AuthoredChange, author_text
 from kraft_audit.quorum.divergence import BEFORE, RECORD, LostBranch, ProvenOrder, TimelineKey
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.voter_sets import voter_ids
 from kraft_audit.tables.silver import SNAPSHOT
-from kraft_audit.text.readable import cause_text, committed_text
-from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
+from kraft_audit.text.readable import and_more, cause_text, committed_text
+from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, version_text
 
 PAUSE_MS: Final = 1000
 """Partition changes of one cause that follow each other within this time are one event."""
@@ -195,9 +196,9 @@ def _leaders(history: ClusterHistory) -> Iterator[_Change]:
 
 
 def _voter_sets(history: ClusterHistory) -> Iterator[_Change]:
-    known: set[int] = set()
+    known: frozenset[int] = frozenset()
     for row in sorted(history.rows("voter_sets"), key=lambda row: (row["from_offset"], row["from_epoch"])):
-        ids = {voter["voter_id"] for voter in row["voters"]}
+        ids = voter_ids(row)
         gone = dict.fromkeys(known - ids, "o") if row["canonical"] else {}
         text = f"voters {_ids(sorted(ids))} ({row['source']})"
         if row["source"] == "log":
@@ -233,8 +234,8 @@ def _controllers(history: ClusterHistory) -> Iterator[_Change]:
 def _features(history: ClusterHistory) -> Iterator[_Change]:
     for row in history.rows("feature_changes"):
         level = row["feature_level"]
-        release = METADATA_VERSIONS.get(level) if row["name"] == METADATA_VERSION_FEATURE else None
-        yield _event(row, "feature", f"{row['name']} level {level}" + (f" ({release})" if release else ""))
+        text = version_text(level) if row["name"] == METADATA_VERSION_FEATURE else level
+        yield _event(row, "feature", f"{row['name']} level {text}")
 
 
 def _topics(history: ClusterHistory) -> Iterator[_Change]:
@@ -280,7 +281,7 @@ def _is_beside(before: dict[str, Any], after: dict[str, Any], topics: list[int])
 def _partition_event(rows: list[dict[str, Any]]) -> _Change:
     subjects = list(dict.fromkeys((row["topic"], row["partition"]) for row in rows))
     named = " ".join(f"{topic}-{partition}" for topic, partition in subjects[:NAMED_PARTITIONS])
-    more = f" and {len(subjects) - NAMED_PARTITIONS} more" if len(subjects) > NAMED_PARTITIONS else ""
+    more = and_more(len(subjects) - NAMED_PARTITIONS)
     first = rows[0]
     broker = f" (broker {first['cause_broker_id']})" if first["cause_broker_id"] is not None else ""
     leaderless = len({(row["topic"], row["partition"]) for row in rows if row["leader"] == -1})

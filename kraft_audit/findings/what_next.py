@@ -19,7 +19,7 @@ from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing
 from kraft_audit.rules.families.log_files import HOLDS_OTHER_BYTES
 from kraft_audit.rules.registry import words_for
 from kraft_audit.rules.rule_model import Finding
-from kraft_audit.text.readable import any_of, listed
+from kraft_audit.text.readable import any_of, capitalized, listed
 
 SUBJECTS_NAMED: Final = 3
 
@@ -173,7 +173,7 @@ def loss_sentence(lost: Sequence[Finding]) -> str:
     """What the first finding says, and how many more of its rule there are."""
     summary, count = lost[0].summary, sum(finding.rule == lost[0].rule for finding in lost) - 1
     more = f" {count} more: --rule {lost[0].rule}" if count else ""
-    return f"{summary[:1].upper()}{summary[1:]}.{more}"
+    return f"{capitalized(summary)}.{more}"
 
 
 def next_steps(history: ClusterHistory, lost: Sequence[Finding], quoted_path: str) -> Iterator[str]:

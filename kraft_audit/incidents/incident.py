@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kraft_audit.capture.continuity import run_begins
 from kraft_audit.rules.rule_model import Finding, Severity
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_audit.text.readable import duration, plural
@@ -249,8 +250,7 @@ class IncidentMembers:
 def _distinct(digests: bytearray) -> Digests:
     """Distinct digests, ascending."""
     ordered = np.sort(np.frombuffer(digests, f"S{_DIGEST_BYTES}"))
-    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
-    distinct: Digests = ordered[is_first].view(np.uint8).reshape(-1, _DIGEST_BYTES)
+    distinct: Digests = ordered[run_begins(ordered)].view(np.uint8).reshape(-1, _DIGEST_BYTES)
     return distinct
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from kraft_audit.capture.continuity import run_begins
 from kraft_audit.capture.plan import cluster_id_of
 from kraft_audit.findings.pack.batch_chain import CommittedBatches, chain_rows
 from kraft_audit.lake.closed_plans import ClosedPlans
@@ -82,8 +83,7 @@ def lake_batches(lake: Lake, history: str, closed: ClosedPlans) -> CommittedBatc
     )
     found = lake.query(query, *tables)
     columns = [_int64(found, name) for name in _COLUMNS]
-    is_first = np.ones(found.num_rows, bool)
-    is_first[1:] = columns[0][1:] != columns[0][:-1]
+    is_first = run_begins(columns[0])
     return CommittedBatches(*(column[is_first] for column in columns))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from kraft_audit.lake.lake_paths import is_uri
+from kraft_audit.text.text_files import sync
 
 # Each writer buffers one row group; all tables of a task together stay under the second figure.
 ROW_GROUP_BYTES: Final = 32 << 20
@@ -166,7 +166,7 @@ class TableWriter:
 def finished_file(lake_uri: str, table: str, folder: pafs.FileSystem, name: str, schema: pa.Schema) -> DataFile:
     """The data file just written, described from its own footer; a local one is synced to the disk."""
     if not is_uri(lake_uri):
-        _sync(Path(lake_uri) / table / name)
+        sync(Path(lake_uri) / table / name)  # before a transaction names it
     with folder.open_input_file(name) as source:
         metadata = pq.read_metadata(source)
         size_bytes = source.size()
@@ -213,15 +213,6 @@ def _leaves(path: str, type_: pa.DataType) -> Iterator[str]:
             yield from _leaves(f"{path}.{child.name}", child.type)
     elif pa.types.is_string(type_) or pa.types.is_integer(type_):
         yield path
-
-
-def _sync(path: Path) -> None:
-    """Sync a data file to the disk before a transaction names it."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # Longer text prunes nothing that its first characters do not. A maximum may lie above every value, never below one.

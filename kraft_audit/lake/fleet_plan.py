@@ -6,20 +6,18 @@ the replicas that have them, each file with the position to which earlier plans 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from kraft_audit.capture.path_plans import LEFT_OUT, plan_cluster
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan, cluster_id_of
-from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.capture.replica import OpenStorage, opened_once
 from kraft_audit.lake.known_histories import LedgerIndex, ReadHistory, named_histories, read_histories
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import UNREAD_AGAIN_MS, Ledger
@@ -206,8 +204,7 @@ def inspect(settings: ClusterSettings, known: LedgerIndex, number: int, now_ms: 
             if not plan.cluster_id:
                 nameless = "no replica says its cluster id: declare it in fleet.yaml as cluster_id"
                 return Inspection(failures=(*failures, f"{', '.join(changes.changed)}: {nameless}"))
-            with ExitStack() as stack:
-                opened = functools.cache(lambda root: stack.enter_context(pool.open(root)))
+            with opened_once(pool.open) as opened:
                 histories = read_histories(plan, known, opened)
                 for root in changes.readable:
                     opened(root).carry()

@@ -45,7 +45,7 @@ from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, PLANS
 from kraft_audit.tables.contract import Table, with_column
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
-from kraft_audit.text.readable import HOUR_MS
+from kraft_audit.text.readable import HOUR_MS, and_more
 from kraft_codec.errors import InputError
 
 READ: Final = "read"
@@ -70,8 +70,8 @@ later plan says anything."""
 
 def without_exposures_text(clusters: Sequence[str]) -> str:
     """What the lake lacks of these clusters, and the command that fills it in."""
-    more = f" and {len(clusters) - 1} more" if len(clusters) > 1 else ""
-    return f"exposure_changes lacks what an earlier release replayed of {clusters[0]}{more}: {FROM_ARCHIVE}"
+    of = f"{clusters[0]}{and_more(len(clusters) - 1)}"
+    return f"exposure_changes lacks what an earlier release replayed of {of}: {FROM_ARCHIVE}"
 
 
 class Ledger(PlanEvents):

@@ -48,8 +48,11 @@ ENDED: Final = {
     VOTER_SETS.name: "from_offset < newest_log_start AND ended_by = 'superseded'",
     LEADER_EPOCHS.name: "to_offset <= newest_log_start",
 }
-REPLICA_KEY: Final = ("cluster_id", "node_id", "directory_id", "CASE WHEN node_id IS NULL THEN path ELSE '' END")
-"""A replica is its node and directory id; without them, its folder."""
+REPLICA_KEY: Final = (
+    *("cluster_id", "node_id", "directory_id"),
+    *(f"CASE WHEN node_id IS NULL THEN {name} ELSE '' END" for name in ("root", "path")),
+)
+"""A replica is its node and directory id; without a node id, its folder (`replica_identity`)."""
 BATCH_KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 """Equal keys are equal bytes."""
 
@@ -57,6 +60,11 @@ BATCH_KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 def sql_file(name: str, **values: object) -> str:
     """The query in `kraft_audit/lake/sql` of this name, with the values filled in."""
     return files("kraft_audit.lake").joinpath("sql", f"{name}.sql").read_text("utf-8").format(**values)
+
+
+def is_shown_by_disks(row: str) -> str:
+    """SQL: whether a finding, a row of this name, is about the log itself, or is KV014: an archive shows neither."""
+    return f"({row}.scope = 'log' OR {row}.rule = 'KV014')"
 
 
 def newest_rows(rows: str, key: Iterable[str], newest_first: str, columns: str = "*") -> str:

@@ -122,7 +122,7 @@ def _canonical_records(
     contradicts is of another log.
     """
     records = _first_and_last(survey.epochs_to(path[-1], end_offset))
-    snapshots = ((each.end_offset - 1, each.epoch) for each in survey.snapshots if each.replicas)
+    snapshots = ((each.end_offset - 1, each.epoch) for each in survey.complete_snapshots)
     first_offset, first_epoch = records[0] if records else (0, 0)
     gone = {(offset, epoch) for offset, epoch in (*snapshots, *committed) if 0 <= offset < first_offset}
     gone = {(offset, epoch) for offset, epoch in gone if epoch <= first_epoch}

@@ -68,7 +68,7 @@ def committed_interval(evidence: QuorumEvidence) -> CommittedInterval:
         held = _best(proofs_of_commitment(replace(evidence, counts_unsynced=False)))
     canonical = canonical_chain(evidence, best)
     bound = upper_bound(evidence, lambda part: (best if part is evidence else _best(proofs_of_commitment(part))).offset)
-    voters = None if canonical is None else in_effect(canonical.voter_sets, canonical.end[1])
+    voters = None if canonical is None else canonical.voters_at_end
     captured = [] if voters is None else [replica.node_id for replica in evidence.captured(voters)]
     return CommittedInterval(
         low=best.offset,
@@ -186,7 +186,7 @@ def canonical_chain(evidence: QuorumEvidence, low: Proof) -> LogChain | None:
 def _votes(evidence: QuorumEvidence, replica: CapturedReplica, low: int) -> bool:
     for chain in evidence.chains:
         for voter_set in sets_from(chain, low):
-            if voter_set.holds(replica.node_id, replica.directory_id):
+            if voter_set.holds(*replica.key):
                 return True
     start = evidence.leaders.get(replica.end[0])
     return start is not None and start.leader_id == replica.node_id
@@ -318,7 +318,7 @@ def _highest_in_epoch(evidence: QuorumEvidence, chain: LogChain, epoch: int, rea
     limit = run.to_offset
     marks = [] if start is None else [start.offset]
     if start is not None:
-        elected_in = in_effect(chain.voter_sets, start.offset - 1) or in_effect(chain.voter_sets, start.offset)
+        elected_in = chain.electing_set(start)
         if elected_in is not None and _lacks_majority(evidence, chain, elected_in, start.offset):
             reasons.append(f"too few voters hold the LeaderChange of epoch {epoch} at {start.offset}")
             return None

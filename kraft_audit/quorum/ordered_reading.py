@@ -12,8 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.record_store import Spool, SpoolPlace
@@ -22,12 +21,12 @@ from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_codec.errors import CodecError
-from kraft_codec.storage.random_access import Buffer, FileChange, Listing, RandomAccess, Storage
+from kraft_codec.storage.random_access import Buffer, Closeable, FileChange, Listing, RandomAccess, Storage
 
 NOTED_BYTES_MAX: Final = 8 << 30
 
 
-class OrderedReading:
+class OrderedReading(Closeable):
     """A whole plan, read with its captures numbered in time.
 
         with OrderedReading(plan, settings) as ordered:
@@ -69,14 +68,6 @@ class OrderedReading:
             self._storages.begin_again()
             self.reading = self._new_reading()
             yield self.reading
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def read(self) -> ClusterReading:
         """The reading, for whoever needs no bronze rows."""

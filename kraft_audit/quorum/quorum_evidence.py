@@ -62,6 +62,15 @@ class LogChain:
         """(last epoch, end offset), by which logs are compared (OffsetAndEpoch, Kafka 4.3.0)."""
         return (self.runs[-1].epoch, self.runs[-1].to_offset) if self.runs else (-1, 0)
 
+    @property
+    def voters_at_end(self) -> VoterSet | None:
+        """The voter set at its end, uncommitted changes included."""
+        return in_effect(self.voter_sets, self.end[1])
+
+    def electing_set(self, start: LeaderStart) -> VoterSet | None:
+        """The set whose voters elected a leader; where the set is not known that its log had before, the first one."""
+        return in_effect(self.voter_sets, start.offset - 1) or in_effect(self.voter_sets, start.offset)
+
     def epoch_at(self, offset: int) -> int | None:
         """The epoch of the record at an offset, None where the chain holds no record there."""
         for run in self.runs:
@@ -138,6 +147,17 @@ class PersistedState:
     leader_id: int = -1
     voted_id: int = -1
 
+    def forgotten_epoch(self, took_part: int, earlier: int) -> int:
+        """The newest epoch that the disk once knew and no longer does; -1 where there is none.
+
+        `took_part`: the newest epoch in which it led or elected a leader, `earlier`: the largest one that it had
+        persisted. A vote is persisted before it is given, and an epoch never goes back (QuorumState, Kafka 4.3).
+        """
+        if max(took_part, earlier) > self.epoch:
+            return max(took_part, earlier)
+        is_blank = self.leader_id < 0 and self.voted_id < 0
+        return took_part if is_blank and took_part == self.epoch else -1
+
 
 @dataclass(frozen=True)
 class CapturedReplica:
@@ -160,6 +180,11 @@ class CapturedReplica:
     @property
     def name(self) -> str:
         return f"node {self.node_id}"
+
+    @property
+    def key(self) -> tuple[int, str | None]:
+        """What a voter is known by: node id and directory id."""
+        return self.node_id, self.directory_id
 
     @property
     def end(self) -> tuple[int, int]:
@@ -342,8 +367,8 @@ def _captured_hold(evidence: QuorumEvidence, replica: CapturedReplica, epoch: in
             reason += f", if what was read of it from offset {replica.held_end_offset} on had reached its disk"
         return Acknowledgement(end, reason)
     for later in range(epoch + 1, persisted.epoch + 1):
-        key = (replica.node_id, replica.directory_id)
-        led = any((start := b.leaders.get(later)) is not None and _led(b, start, key) for b in evidence.chains)
+        starts = ((b, b.leaders.get(later)) for b in evidence.chains)
+        led = any(start is not None and _led(b, start, replica.key) for b, start in starts)
         leaderless = later == persisted.epoch and persisted.leader_id == -1
         if not (led or leaderless):
             return None
@@ -374,7 +399,7 @@ def _leader_holds(
 
 def _held_ends(evidence: QuorumEvidence, key: tuple[int, str | None]) -> list[int]:
     """Up to where a captured disk had surely taken its log in, where a copier noted that."""
-    own = [replica for replica in evidence.replicas if (replica.node_id, replica.directory_id) == key]
+    own = [replica for replica in evidence.replicas if replica.key == key]
     return [replica.held_end_offset for replica in own if replica.held_end_offset is not None]
 
 
@@ -387,7 +412,7 @@ def _led(chain: LogChain, start: LeaderStart, key: tuple[int, str | None]) -> bo
         return False
     if start.directory_id is not None and key[1] is not None:
         return start.directory_id == key[1]
-    elected_in = in_effect(chain.voter_sets, start.offset - 1) or in_effect(chain.voter_sets, start.offset)
+    elected_in = chain.electing_set(start)
     if elected_in is None:
         return key[1] is None
     disks = [voter.directory_id for voter in elected_in.voters if voter.voter_id == key[0]]

@@ -30,7 +30,6 @@ from kraft_audit.quorum.voter_history import (
     VoterSet,
     bootstrapped,
     checkpoint_voters,
-    in_effect,
     voter_history,
     voters_before,
 )
@@ -255,8 +254,7 @@ def newest_voters(survey: Survey, plan: ClusterPlan, captured: ProvenRound) -> V
     if captured.interval.canonical is not None:
         return captured.interval.voters
     if captured.evidence.chains:
-        chain = max(captured.evidence.chains, key=lambda each: each.end)
-        return in_effect(chain.voter_sets, chain.end[1])
+        return max(captured.evidence.chains, key=lambda each: each.end).voters_at_end
     history = branch_voters(survey, plan, (), (), static_voters(survey, plan))
     return history[-1] if history else None
 
@@ -349,8 +347,8 @@ def _replica(survey: Survey, replica: Replica, chain: LogChain | None) -> Captur
     state, archived = replica.quorum_state, replica.plan.newest_snapshot
     snapshots = {
         (snapshot.end_offset, snapshot.epoch)
-        for snapshot in survey.snapshots
-        if snapshot.end_offset > 0 and replica.number in snapshot.replicas
+        for snapshot in survey.complete_snapshots
+        if replica.number in snapshot.replicas
     }
     return CapturedReplica(
         node_id=UNKNOWN_NODE if replica.plan.node_id is None else replica.plan.node_id,

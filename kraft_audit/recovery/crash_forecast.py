@@ -14,10 +14,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kraft_audit.capture.continuity import run_begins
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.frame import Mask, holders, numbered
+from kraft_audit.rules.columns.frame import distinct, holders, numbered
 from kraft_audit.rules.columns.nodes import broker_states, is_up, racks
 from kraft_audit.rules.columns.partition_states import PartitionStates, offline, partition_states, under_min_isr
+from kraft_audit.tables.number_arrays import Mask
 
 _SPREAD: Final = 1 << 32
 
@@ -194,7 +196,7 @@ def smallest_loss(history: ClusterHistory) -> SmallestLoss:
     if not len(keys):
         return SmallestLoss(None, 0, None)
     row_of_key = keys // _SPREAD
-    starts = np.flatnonzero(np.append(True, row_of_key[1:] != row_of_key[:-1]))
+    starts = np.flatnonzero(run_begins(row_of_key))
     lengths = np.diff(np.append(starts, len(keys)))
     size = int(lengths.min())
     smallest = starts[lengths == size]
@@ -215,5 +217,4 @@ def _holder_keys(states: PartitionStates) -> npt.NDArray[np.int64]:
         lists = states.changes.lists[name]
         places = np.flatnonzero(wanted[lists.row_of_value])
         parts.append(row_of_change[lists.row_of_value[places]] * _SPREAD + lists.values[places])
-    keys = np.sort(np.concatenate(parts))
-    return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
+    return distinct(np.concatenate(parts))

@@ -21,8 +21,8 @@ from kraft_audit.capture.plan import Selection
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.nodes import is_ghost_controller, registrations, supported_levels, supported_since
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
-from kraft_audit.rules.columns.voter_sets import current_set
-from kraft_audit.text.readable import listed, nouns
+from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
+from kraft_audit.text.readable import and_more, listed, nouns
 from kraft_codec.schemas.releases import (
     ELR_FEATURE,
     FEATURE_DEFAULTS,
@@ -33,6 +33,7 @@ from kraft_codec.schemas.releases import (
     METADATA_VERSION_FEATURE,
     METADATA_VERSIONS,
     feature_default,
+    version_text,
 )
 
 UNSUPPORTED: Final = (0, 0)
@@ -204,9 +205,8 @@ class FeatureLevels:
             return RegistrationState.SHUTTING_DOWN if row["in_controlled_shutdown"] else RegistrationState.ACTIVE
         if is_ghost_controller(self.history, node_id):
             return RegistrationState.GHOST
-        voter_set = current_set(self.history)
-        voters = {voter["voter_id"] for voter in voter_set["voters"]} if voter_set else set()
-        return RegistrationState.VOTER if node_id in voters else RegistrationState.OBSERVER
+        is_voter = node_id in voter_ids(current_set(self.history))
+        return RegistrationState.VOTER if is_voter else RegistrationState.OBSERVER
 
     def _drops(self, name: str, finalized: int, new: int) -> Iterator[str]:
         if name == METADATA_VERSION_FEATURE:
@@ -270,9 +270,7 @@ def incomplete_reason(levels: FeatureLevels) -> str | None:
 
 def level_text(feature: str, level: int) -> str:
     """A level as people read it: that of metadata.version with its name."""
-    if feature == METADATA_VERSION_FEATURE and level in METADATA_VERSIONS:
-        return f"{level} ({METADATA_VERSIONS[level]})"
-    return str(level)
+    return version_text(level) if feature == METADATA_VERSION_FEATURE else str(level)
 
 
 def node_names(blockers: Sequence[Blocker]) -> str:
@@ -281,7 +279,7 @@ def node_names(blockers: Sequence[Blocker]) -> str:
     for kind in ("broker", "controller"):
         ids = [blocker.node_id for blocker in blockers if blocker.kind == kind]
         if len(ids) > NODES_NAMED:
-            parts.append(f"{kind}s {', '.join(map(str, ids[:NODES_NAMED]))} and {len(ids) - NODES_NAMED} more")
+            parts.append(f"{kind}s {', '.join(map(str, ids[:NODES_NAMED]))}{and_more(len(ids) - NODES_NAMED)}")
         elif ids:
             parts.append(nouns(kind, ids))
     return ", ".join(parts)

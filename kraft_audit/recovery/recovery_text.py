@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from kraft_audit.recovery.crash_forecast import PartitionOutcome, SmallestLoss, WhatIf
 from kraft_audit.recovery.leaderless_partitions import Choice, RecoveryPlan, ReplicaLog
-from kraft_audit.text.readable import when
+from kraft_audit.text.readable import and_more, when
 
 _Subject = TypeVar("_Subject", PartitionOutcome, RecoveryPlan)
 GROUPS_LISTED: Final = 20
@@ -64,8 +64,7 @@ def _groups(
 
 def _names(members: Sequence[PartitionOutcome | RecoveryPlan]) -> str:
     names = [f"{member.topic}-{member.partition}" for member in members[:GROUP_MEMBERS_NAMED]]
-    more = f" and {len(members) - GROUP_MEMBERS_NAMED} more" if len(members) > GROUP_MEMBERS_NAMED else ""
-    return " ".join(names) + more
+    return " ".join(names) + and_more(len(members) - GROUP_MEMBERS_NAMED)
 
 
 def _rest(partitions: Sequence[_Subject], groups: Sequence[tuple[str, list[_Subject]]]) -> Iterator[str]:

@@ -18,7 +18,6 @@ from kraft_audit.recovery.feature_levels import (
     UpgradeVerdict,
     incomplete_reason,
     is_migrating,
-    level_text,
     node_names,
     unknown_reason,
 )
@@ -32,13 +31,14 @@ from kraft_audit.rules.columns.kafka_commands import (
     unregister_broker,
     unregister_controller,
 )
-from kraft_audit.rules.columns.voter_sets import current_set
-from kraft_audit.text.readable import listed
+from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
+from kraft_audit.text.readable import capitalized, listed
 from kraft_codec.schemas.releases import (
     FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS,
     KRAFT_VERSION_FEATURE,
     METADATA_VERSION_FEATURE,
     METADATA_VERSIONS,
+    version_text,
 )
 
 MIGRATION_UNFINISHED: Final = (
@@ -95,7 +95,7 @@ def _reason(levels: FeatureLevels, features: Sequence[FeatureCheck], verdict: Up
         return f"Every registered broker and controller supports the features of {name}."
     if verdict is UpgradeVerdict.UNDECIDED:
         (reason, *_) = [feature.reason for feature in features if feature.verdict is UpgradeVerdict.UNDECIDED]
-        return f"{reason[0].upper()}{reason[1:]}."
+        return f"{capitalized(reason)}."
     reasons = []
     blockers = blockers_of(features)
     if blockers:
@@ -103,8 +103,7 @@ def _reason(levels: FeatureLevels, features: Sequence[FeatureCheck], verdict: Up
     refused = next((feature for feature in features if feature.name == METADATA_VERSION_FEATURE), None)
     if refused is not None and refused.drops:
         reasons.append(f"Kafka refuses to go below a level whose records the log may hold: {listed(refused.drops)}.")
-    text = " ".join(reasons)
-    return f"{text[0].upper()}{text[1:]}"
+    return capitalized(" ".join(reasons))
 
 
 def blockers_of(features: Sequence[FeatureCheck]) -> list[Blocker]:
@@ -134,7 +133,7 @@ class _Steps:
     def lines(self) -> Iterator[str]:
         if any(feature.name == METADATA_VERSION_FEATURE and feature.drops for feature in self.features):
             level = self.levels.metadata_version or 0
-            named = level_text(METADATA_VERSION_FEATURE, level)
+            named = version_text(level)
             yield f"Stay on software that supports {METADATA_VERSION_FEATURE} {named}."
             return
         blockers = blockers_of(self.features)
@@ -235,6 +234,5 @@ def _server(levels: FeatureLevels) -> str:
     """The option that names a node which can be asked: a voter, or a broker where controllers do not take commands."""
     if not levels.controllers_register:
         return broker_server(levels.history)
-    voter_set, missing = current_set(levels.history), levels.standing.missing
-    ids = (voter["voter_id"] for voter in (voter_set["voters"] if voter_set else ()))
+    ids, missing = voter_ids(current_set(levels.history)), levels.standing.missing
     return controller_server(levels.history, sorted(ids, key=lambda voter: (voter in missing, voter)))

@@ -94,6 +94,10 @@ class ClusterState:
         found = self.tables.get(table)
         return [] if found is None else list(found.to_pylist())
 
+    def existing(self, table: str) -> list[dict[str, Any]]:
+        """The rows of one table, without those of what was removed."""
+        return [row for row in self.rows(table) if row["exists"]]
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:

@@ -113,9 +113,8 @@ class BranchLog:
         epochs = self.epochs
         usable = [
             snapshot
-            for snapshot in self.survey.snapshots
-            if 0 < snapshot.end_offset <= to_offset
-            and snapshot.replicas
+            for snapshot in self.survey.complete_snapshots
+            if snapshot.end_offset <= to_offset
             and (snapshot is self.beyond or _is_on_branch(snapshot, epochs))
             and (time_ms is None or (snapshot.timestamp_ms is not None and snapshot.timestamp_ms <= time_ms))
         ]
@@ -177,15 +176,12 @@ class ReplayStart:
 
 def first_snapshot(survey: Survey, log_start: int, *, has_log: bool) -> SurveyedSnapshot | None:
     """The complete snapshot that the log continues from; the newest where there is none, or no log."""
-    real = [snapshot for snapshot in survey.snapshots if snapshot.end_offset > 0 and snapshot.replicas]
-    if not has_log:
-        return max(real, key=lambda snapshot: (snapshot.end_offset, snapshot.epoch), default=None)
-    if log_start == 0:
+    if has_log and log_start == 0:
         return None
-    usable = [snapshot for snapshot in real if snapshot.end_offset >= log_start]
-    if not usable:
-        return max(real, key=lambda snapshot: (snapshot.end_offset, snapshot.epoch), default=None)
-    return min(usable, key=lambda snapshot: snapshot.end_offset)
+    usable = [snapshot for snapshot in survey.complete_snapshots if snapshot.end_offset >= log_start]
+    if has_log and usable:
+        return min(usable, key=lambda snapshot: snapshot.end_offset)
+    return max(survey.complete_snapshots, key=lambda snapshot: (snapshot.end_offset, snapshot.epoch), default=None)
 
 
 def snapshot_beyond(survey: Survey, replicas: Iterable[int]) -> SurveyedSnapshot | None:
@@ -194,7 +190,7 @@ def snapshot_beyond(survey: Survey, replicas: Iterable[int]) -> SurveyedSnapshot
     So it is where segments are missing, or log and snapshot were copied at two moments.
     """
     mine = set(replicas)
-    held = [known for known in survey.snapshots if known.end_offset > 0 and mine.intersection(known.replicas)]
+    held = [known for known in survey.complete_snapshots if mine.intersection(known.replicas)]
     newest = max(held, key=lambda snapshot: (snapshot.end_offset, snapshot.epoch), default=None)
     ends = [survey.ends[number] for number in mine]
     if newest is None or any(end.end_offset >= newest.end_offset or end.last_epoch > newest.epoch for end in ends):

@@ -304,8 +304,7 @@ def _restart_offset(plan: ClusterPlan, survey: Survey, log_start: int) -> int | 
 
 def _without_canonical(survey: Survey, before: SilverPosition | None) -> ResumePoint:
     known = before or NO_POSITION
-    complete = [snapshot for snapshot in survey.snapshots if snapshot.replicas]
-    low = max(((snapshot.end_offset, snapshot.epoch) for snapshot in complete), default=(0, -1))
+    low = max(((snapshot.end_offset, snapshot.epoch) for snapshot in survey.complete_snapshots), default=(0, -1))
     if not survey.branches and low[0] > known.settled_offset:
         # Only snapshots were captured: what they contain is committed.
         return ResumePoint(before, known.settled_offset, low[0], *low, goes_beyond_low=False, epochs=())

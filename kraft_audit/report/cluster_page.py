@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.findings.answer import SHOW_FINDINGS, AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice, state_of
 from kraft_audit.picture.happened import Picture
@@ -255,12 +256,11 @@ def _control(name: ControlName, findings: Sequence[TableRow], judged: Collection
 
 def _replicas(history: ClusterHistory, watermark: TableRow | None) -> tuple[TableRow, ...]:
     """The newest capture of every replica."""
-    newest: dict[tuple[Any, Any, str], TableRow] = {}
+    newest: dict[Identity, TableRow] = {}
     for row in sorted(
         history.rows("captures"), key=lambda row: (row["plan"], row["capture_number"], row["read_to_ms"])
     ):
-        where = "" if row["node_id"] is not None else row["path"]
-        newest[row["node_id"], row["directory_id"], where] = row
+        newest[identity_of(row)] = row
     voters = [] if watermark is None else watermark["voters"]
     ordered = sorted(newest.values(), key=lambda row: (row["node_id"] is None, row["node_id"] or 0, row["path"]))
     return tuple(

@@ -20,7 +20,7 @@ from kraft_audit.rules.frameworks import frameworks
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import CONTROLS, ControlName, Rule
 from kraft_audit.text.output import neutral
-from kraft_audit.text.readable import moment_of, plural
+from kraft_audit.text.readable import capitalized, moment_of, plural
 
 OSCAL_FOLDER: Final = "oscal"
 CATALOG, PLAN, RESULTS = "catalog.json", "assessment-plan.json", "assessment-results.json"
@@ -252,7 +252,7 @@ def _objective(name: str) -> str:
 
 
 def _title(name: str) -> str:
-    return f"{name[:1].upper()}{name[1:].replace('_', ' ')}"
+    return capitalized(name.replace("_", " "))
 
 
 def _id(*parts: str) -> str:

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.frame import Mask
 from kraft_audit.rules.columns.partition_states import (
     PartitionStates,
     alone,
@@ -27,7 +26,7 @@ from kraft_audit.rules.columns.partition_states import (
     partition_states,
     under_min_isr,
 )
-from kraft_audit.tables.number_arrays import Rows, Times
+from kraft_audit.tables.number_arrays import Mask, Rows, Times
 from kraft_audit.text.readable import LAST_TIME_MS, MINUTE_MS, cause_text
 
 LEDGERS_SHOWN: Final = 24

@@ -109,6 +109,16 @@ def cause_text(cause: str | None, possible: Sequence[str] | None) -> str:
     return f"either {', '.join(most)} or {last}"
 
 
+def capitalized(text: str) -> str:
+    """A text whose first letter is large; `str.capitalize` would make all others small."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def and_more(count: int) -> str:
+    """What stands after the things that are named: ` and 3 more`; nothing where all of them are."""
+    return f" and {count} more" if count > 0 else ""
+
+
 def nouns(noun: str, items: Sequence[object]) -> str:
     """All of some things after their noun: `node 11`, `nodes 11 and 12`."""
     return f"{noun}{'s' * (len(items) != 1)} {listed(items)}"

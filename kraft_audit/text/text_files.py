@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,15 @@ def whole_file(target: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, have reached the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class YamlError(ValueError):

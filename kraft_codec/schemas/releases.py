@@ -113,6 +113,11 @@ LAST_LEVEL_WITH_SNAPSHOTS_INSIDE_BATCHES: Final = 21
 """Controllers up to 3.9 may end a snapshot inside a batch (KAFKA-17713)."""
 
 
+def version_text(level: int) -> str:
+    """A level of metadata.version as people read it: `25 (4.0-IV3)`."""
+    return f"{level} ({METADATA_VERSIONS[level]})" if level in METADATA_VERSIONS else str(level)
+
+
 def release_text(release: Release) -> str:
     """A release as people write it: 3.9.1."""
     return ".".join(map(str, release))

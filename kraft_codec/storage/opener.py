@@ -9,8 +9,7 @@ import urllib.parse
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, is_hostile, parse_file_name, printable
@@ -20,6 +19,7 @@ from kraft_codec.storage.captured import CapturedStorage
 from kraft_codec.storage.local import LocalStorage, reason_text
 from kraft_codec.storage.object_store import SCHEMES, open_object_storage
 from kraft_codec.storage.random_access import (
+    Closeable,
     DirEntry,
     EntryKind,
     Limits,
@@ -58,7 +58,7 @@ def open_storage(path_or_uri: str | os.PathLike[str], *, limits: Limits | None =
     return open_object_storage(location, limits)
 
 
-class StoragePool:
+class StoragePool(Closeable):
     """Opens each path once, for callers that plan first and read later: an archive is copied once, not twice.
 
     `open` can stand wherever `open_storage` does; leaving its `with` keeps the storage open until `close`.
@@ -80,14 +80,6 @@ class StoragePool:
         for storage in self._storages.values():
             storage.close()
         self._storages.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _open_local(path: str, location: str, limits: Limits) -> Storage:

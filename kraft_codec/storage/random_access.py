@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,6 +22,7 @@ from kraft_codec.file_names import is_hostile, printable
 
 Buffer = npt.NDArray[np.uint8]
 MAX_SMALL_FILE_BYTES: Final = 64 << 20
+HASHED_AT_ONCE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,23 @@ class FileChange(enum.StrEnum):
     VANISHED = "vanished"
 
 
-class RandomAccess(abc.ABC):
+class Closeable(abc.ABC):
+    """What closes itself at the end of a `with`."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets go of what is held open; further calls do nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class RandomAccess(Closeable):
     """An open file: `size_bytes` is what may be read, the length at open or the planned one if that is smaller."""
 
     def __init__(self, path: str, size_bytes: int, mtime_ms: int) -> None:
@@ -100,10 +118,6 @@ class RandomAccess(abc.ABC):
     def change(self) -> FileChange:
         """Whether the file is still as it was when opened. Ask after the last read."""
 
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Lets the file go; further calls do nothing."""
-
     def next_data(self, position: int) -> int:
         """Where the next byte that may differ from zero lies, from `position` on; `size_bytes` if there is none.
 
@@ -118,6 +132,13 @@ class RandomAccess(abc.ABC):
         self.read_into(position, buffer)
         return buffer
 
+    def sha256(self, length: int) -> str:
+        """The SHA-256 of the first `length` bytes as hexadecimal digits; a piece at a time is in memory."""
+        digest = hashlib.sha256()
+        for position in range(0, length, HASHED_AT_ONCE):
+            digest.update(self.read_at(position, min(HASHED_AT_ONCE, length - position)).tobytes())
+        return digest.hexdigest()
+
     def require(self, position: int, length: int) -> None:
         """Refuses a range outside the file: a plan that no longer fits it."""
         if position < 0 or length < 0:
@@ -129,16 +150,8 @@ class RandomAccess(abc.ABC):
                 f"bytes {position} to {position + length} wanted, the file has {self.size_bytes}",
             )
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Storage(abc.ABC):
+class Storage(Closeable):
     """A tree of files to read.
 
     `location` is the path or address as it was given, safe to print; `start` is where discovery begins; `is_immutable`
@@ -179,13 +192,13 @@ class Storage(abc.ABC):
         """
         return None
 
-    def list_ahead(self, paths: Sequence[str]) -> None:  # noqa: B027  # most bytes are near
+    def list_ahead(self, paths: Sequence[str]) -> None:  # most bytes are near
         """Folders that are listed next, log dirs in them too: a store that is far away is asked for all at once."""
 
-    def read_ahead(self, paths: Sequence[str]) -> None:  # noqa: B027  # most bytes are near
+    def read_ahead(self, paths: Sequence[str]) -> None:  # most bytes are near
         """Small files that are read next: a store that is far away is asked for all of them at once."""
 
-    def carry(self) -> None:  # noqa: B027  # most bytes are near
+    def carry(self) -> None:  # most bytes are near
         """Keeps what was asked of a store that is far away for the process that reads what was planned."""
 
     def read_small(self, path: str, limit_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
@@ -194,14 +207,6 @@ class Storage(abc.ABC):
             if file.size_bytes > limit_bytes:
                 raise CodecError(Reason.LIMIT, 0, f"{file.size_bytes} bytes, expected at most {limit_bytes}")
             return file.read_at(0, file.size_bytes).tobytes()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ import struct
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -31,7 +30,7 @@ from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.text.readable import nouns
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import FileKind, printable
-from kraft_codec.storage.random_access import RandomAccess, Storage, join
+from kraft_codec.storage.random_access import RandomAccess, join
 
 CHAIN_BLOCK_OFFSETS: Final = 1_000
 DISK_DIFFERENCES_MAX: Final = 10_000
@@ -243,8 +242,7 @@ def _disk_batches(replica: ReplicaPlan, batches: CommittedBatches, open_storage:
     digests: list[bytes] = []
     segments = sorted((file for file in replica.files if file.kind == FileKind.SEGMENT), key=lambda file: file.name)
     try:
-        with ExitStack() as stack:
-            storage: Storage = stack.enter_context(open_storage(replica.root))
+        with open_storage(replica.root) as storage:
             for segment in segments:
                 with storage.open(join(replica.path, segment.name), segment.size_bytes) as opened:
                     for base, last, epoch, crc, content in _framed(opened):

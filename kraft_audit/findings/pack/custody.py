@@ -8,11 +8,10 @@ has what was read, and the chain of committed batches is compared with a lake's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any, Final
 
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.capture.replica import OpenStorage, opened_once
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import printable
 from kraft_codec.storage.capture_stores import CaptureStore
@@ -25,8 +24,7 @@ MANIFESTS_MAX: Final = 1_000
 
 def custody_rows(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[str, Any]]:
     """A row for each replica that was read; `copier` is null where kraft-capture did not write it."""
-    with ExitStack() as stack:
-        storages: dict[str, Storage] = {}
+    with opened_once(open_storage) as storage_of:
         for replica in sorted(plan.replicas, key=lambda replica: replica.sort_key):
             row: dict[str, Any] = {
                 "node_id": replica.node_id,
@@ -39,9 +37,7 @@ def custody_rows(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[
                 "copier": None,
             }
             try:
-                if replica.root not in storages:
-                    storages[replica.root] = stack.enter_context(open_storage(replica.root))
-                row["copier"] = _copier(storages[replica.root], replica.path)
+                row["copier"] = _copier(storage_of(replica.root), replica.path)
             except (CodecError, InputError) as error:
                 row["unread"] = str(error)
             yield row

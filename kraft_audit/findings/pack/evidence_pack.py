@@ -14,7 +14,6 @@ import json
 import platform
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kraft_audit.capture.file_hash import sha256_of
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.capture.replica import OpenStorage, opened_once
 from kraft_audit.findings.finding_formats import check_document
 from kraft_audit.findings.pack.batch_chain import chain_of_cluster
 from kraft_audit.findings.pack.custody import custody_rows
@@ -104,16 +102,13 @@ def sources_of(plan: ClusterPlan, open_storage: OpenStorage) -> Iterator[dict[st
 
     One that cannot be read any more, or holds more than any file of a log dir, has its reason instead.
     """
-    with ExitStack() as stack:
-        storages: dict[str, Storage] = {}
+    with opened_once(open_storage) as storage_of:
         for replica in sorted(plan.replicas, key=lambda replica: replica.sort_key):
             for file in replica.files:
                 path = join(replica.path, file.name)
                 source: dict[str, Any] = {"root": printable(replica.root), "path": printable(path), "sha256": None}
                 try:
-                    if replica.root not in storages:
-                        storages[replica.root] = stack.enter_context(open_storage(replica.root))
-                    with storages[replica.root].open(path, file.size_bytes) as opened:
+                    with storage_of(replica.root).open(path, file.size_bytes) as opened:
                         source |= {"size_bytes": opened.size_bytes, "sha256": _sha256(opened)}
                 except (CodecError, InputError) as error:
                     source["unread"] = str(error)
@@ -137,20 +132,17 @@ def archive_source(root: str) -> dict[str, Any] | None:
 def _sha256(file: RandomAccess) -> str:
     if file.size_bytes > HASHED_BYTES_MAX:
         raise CodecError(Reason.LIMIT, 0, f"{file.size_bytes} bytes, expected at most {HASHED_BYTES_MAX}")
-    return sha256_of(file, file.size_bytes)
+    return file.sha256(file.size_bytes)
 
 
 def _headers(rows: Sequence[Mapping[str, Any]], open_storage: OpenStorage) -> Iterator[dict[str, Any]]:
     """Each row with `header`: the 61 bytes before the records, as hexadecimal digits; they hold no secret."""
-    with ExitStack() as stack:
-        storages: dict[str, Storage] = {}
+    with opened_once(open_storage) as storage_of:
         for row in rows:
             header: dict[str, Any] = dict(row)
             try:
-                if row["root"] not in storages:
-                    storages[row["root"]] = stack.enter_context(open_storage(row["root"]))
                 path = join(row["path"], row["file_name"])
-                header["header"] = _bytes_at(storages[row["root"]], path, row["position"])
+                header["header"] = _bytes_at(storage_of(row["root"]), path, row["position"])
             except (CodecError, InputError) as error:
                 header["header"] = None
                 header["header_unread"] = str(error)
@@ -158,11 +150,8 @@ def _headers(rows: Sequence[Mapping[str, Any]], open_storage: OpenStorage) -> It
 
 
 def _bytes_at(storage: Storage, path: str, position: int) -> str:
-    file = storage.open(path)
-    try:
+    with storage.open(path) as file:
         return bytes(file.read_at(position, HEADER_BYTES)).hex()
-    finally:
-        file.close()
 
 
 def wanted_offsets(findings: Iterable[Finding]) -> list[int]:

@@ -55,7 +55,7 @@ gone AS (
     WHERE known.state <> 'closed'
       AND NOT EXISTS (SELECT 1 FROM reported WHERE reported.finding_id = known.finding_id AND {is_same})
       AND NOT (
-          judged.is_from_archive AND (known.scope = 'log' OR known.rule = 'KV014')
+          judged.is_from_archive AND {is_known_by_disks}
           AND known.cluster_id NOT IN ({split})
       )
       AND NOT EXISTS (

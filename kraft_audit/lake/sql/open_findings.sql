@@ -27,8 +27,8 @@ reported AS (
     WHERE status <> 'clear'
 ),
 expected AS (
-    SELECT cluster_id, finding_id FROM reported
-    WHERE place = 1 AND NOT is_over AND NOT (is_from_archive AND (scope = 'log' OR rule = 'KV014'))
+    SELECT cluster_id, finding_id FROM reported AS found
+    WHERE place = 1 AND NOT is_over AND NOT (is_from_archive AND {is_shown_by_disks})
 ),
 undecided AS (
     SELECT DISTINCT cluster_id, rule FROM reported WHERE status = 'undecided' AND subject = ''
@@ -39,7 +39,7 @@ open AS (
     JOIN judged ON found.cluster_id = judged.cluster_id
     LEFT JOIN expected ON found.finding_id = expected.finding_id
     LEFT JOIN undecided ON found.cluster_id = undecided.cluster_id AND found.rule = undecided.rule
-    WHERE state <> 'closed' AND NOT (is_from_archive AND (found.scope = 'log' OR found.rule = 'KV014'))
+    WHERE state <> 'closed' AND NOT (is_from_archive AND {is_shown_by_disks})
       AND (expected.finding_id IS NOT NULL OR undecided.rule IS NULL)
 )
 SELECT coalesce(expected.cluster_id, open.cluster_id) AS cluster_id, expected.finding_id AS expected_id,

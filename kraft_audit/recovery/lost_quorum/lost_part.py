@@ -60,11 +60,11 @@ class MovedLog:
 
 def moved_logs(storage: Storage, plan: ClusterPlan, at_cut: ClusterState, at_end: ClusterState) -> list[MovedLog]:
     """What has to be copied where, if the state goes back from `at_end` to `at_cut`."""
-    later = {(row["topic_id"], row["partition"]): row for row in at_end.rows("partition_changes") if row["exists"]}
+    later = {(row["topic_id"], row["partition"]): row for row in at_end.existing("partition_changes")}
     wanted = []
-    for row in at_cut.rows("partition_changes"):
+    for row in at_cut.existing("partition_changes"):
         moved = later.get((row["topic_id"], row["partition"]))
-        if row["exists"] and moved is not None:
+        if moved is not None:
             dropped = [broker for broker in row["replicas"] if broker not in moved["replicas"]]
             wanted += [(row, broker, _holder(moved)) for broker in dropped]
     if not wanted:
@@ -128,11 +128,11 @@ def dropped_replicas(at_cut: ClusterState, newest: ClusterState) -> dict[int, tu
 
     The rescued state has it in the ISR again: it may lead there, and the others then truncate acknowledged records.
     """
-    later = {(row["topic_id"], row["partition"]): row for row in newest.rows("partition_changes") if row["exists"]}
+    later = {(row["topic_id"], row["partition"]): row for row in newest.existing("partition_changes")}
     found: dict[int, list[str]] = {}
-    for row in at_cut.rows("partition_changes"):
+    for row in at_cut.existing("partition_changes"):
         ended = later.get((row["topic_id"], row["partition"]))
-        if not row["exists"] or ended is None:
+        if ended is None:
             continue
         in_sync = {*ended["isr"], *ended["elr"]}
         for broker in {*row["isr"], *row["elr"]} & set(ended["replicas"]) - in_sync if in_sync else ():

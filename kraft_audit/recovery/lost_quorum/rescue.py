@@ -28,7 +28,7 @@ from kraft_audit.recovery.restore.restorable_state import Acl, restorable_state
 from kraft_audit.recovery.restore.state_differences import Operation, operations
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
-from kraft_audit.text.readable import listed
+from kraft_audit.text.readable import and_more, listed
 from kraft_codec.file_names import MAX_EPOCH, RESCUE_DECLARATION_NAME
 from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE, METADATA_VERSIONS
 from kraft_codec.storage.opener import file_path
@@ -119,7 +119,7 @@ def rescue(
     offset, epoch = plan.end_offset + OFFSETS_ADDED, plan.newest_epoch + QUORUM_EPOCHS_ADDED
     if epoch > MAX_EPOCH:
         raise RescueRefusedError(f"Epoch {plan.newest_epoch} leaves no room for a later one that is safe.")
-    partitions = [row for row in at_cut.rows("partition_changes") if row["exists"]]
+    partitions = at_cut.existing("partition_changes")
     # All of it is encoded before anything is written: a dir that is there is whole.
     values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
     files = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
@@ -137,7 +137,7 @@ def rescue(
         _endpoint(at_end, node.node_id) == (node.listener, node.host, node.port) and node.node_id in plan.voters,
         tuple(_ghosts(at_cut, node.node_id)),
         brokers,
-        {row["name"]: row["feature_level"] for row in at_cut.rows("feature_changes") if row["exists"]},
+        {row["name"]: row["feature_level"] for row in at_cut.existing("feature_changes")},
         tuple(moved_logs(storage, cluster, at_cut, newest)),
         tuple(_others(at_end, plan, node)),
         tuple(sorted(restorable_state(at_cut).acls - restorable_state(newest).acls)),
@@ -206,11 +206,11 @@ def _refuse_redacted(source: CopyOutcome, cut: CutState) -> None:
     """Refuses a lake's copy whose state needs secrets, which no lake holds."""
     if cut.records.redacted:
         what = listed(cut.records.redacted[:SECRETS_NAMED])
-        more = len(cut.records.redacted) - SECRETS_NAMED
+        more = and_more(len(cut.records.redacted) - SECRETS_NAMED)
         raise RescueRefusedError(
-            f"The state of {source.copy.name} holds secrets, and a lake keeps only their fingerprints: {what}"
-            f"{f' and {more} more' if more > 0 else ''}. Go on from a disk, without the lake, or bring the state back "
-            "on a new cluster: kraft-audit restore-kit with the lake leaves a blank for each secret."
+            f"The state of {source.copy.name} holds secrets, and a lake keeps only their fingerprints: {what}{more}. "
+            "Go on from a disk, without the lake, or bring the state back on a new cluster: kraft-audit restore-kit "
+            "with the lake leaves a blank for each secret."
         )
 
 
@@ -237,7 +237,7 @@ def _is_static(request: RescueRequest, state: ClusterState, plan: RescuePlan) ->
 
 def _why_static(state: ClusterState) -> str | None:
     """Why kraft.version 1 cannot be, None where it can."""
-    level = {row["name"]: row["feature_level"] for row in state.rows("feature_changes") if row["exists"]}
+    level = {row["name"]: row["feature_level"] for row in state.existing("feature_changes")}
     metadata_version = level.get(METADATA_VERSION_FEATURE, 0)
     if metadata_version < FIRST_LEVEL:
         return f"metadata.version is {METADATA_VERSIONS.get(metadata_version, metadata_version)}"
@@ -246,8 +246,7 @@ def _why_static(state: ClusterState) -> str | None:
             (part["max_supported_version"] for part in row["features"] if part["name"] == KRAFT_VERSION_FEATURE),
             default=0,
         )
-        for row in state.rows("controller_changes")
-        if row["exists"]
+        for row in state.existing("controller_changes")
     }
     if ranges and not any(ranges.values()):
         return f"Controllers {listed(sorted(ranges))} run software that knows no kraft.version 1"
@@ -265,7 +264,7 @@ def _node(
 ) -> RescuedNode:
     """Who the dir is for. Raises RescueRefusedError."""
     node_id = source.copy.node_id if request.node_id is None else request.node_id
-    registered = {row["broker_id"] for row in state.rows("broker_changes") if row["exists"]}
+    registered = {row["broker_id"] for row in state.existing("broker_changes")}
     if node_id is None:
         raise RescueRefusedError("Nothing names the node of that copy: give --node-id and --endpoint.")
     if node_id in registered and node_id not in plan.voters:
@@ -284,8 +283,8 @@ def _endpoint(state: ClusterState, node_id: int) -> tuple[str, str, int] | None:
         if voter["voter_id"] == node_id and voter["endpoints"]:
             point = voter["endpoints"][0]
             return point["name"], point["host"], point["port"]
-    for row in state.rows("controller_changes"):
-        if row["exists"] and row["controller_id"] == node_id and row["end_points"]:
+    for row in state.existing("controller_changes"):
+        if row["controller_id"] == node_id and row["end_points"]:
             point = row["end_points"][0]
             return point["name"], point["host"], point["port"]
     return None
@@ -299,8 +298,8 @@ def _listeners(state: ClusterState) -> Iterator[str]:
 
 
 def _ghosts(state: ClusterState, node_id: int) -> list[int]:
-    rows = state.rows("controller_changes")
-    return sorted(row["controller_id"] for row in rows if row["exists"] and row["controller_id"] != node_id)
+    rows = state.existing("controller_changes")
+    return sorted(row["controller_id"] for row in rows if row["controller_id"] != node_id)
 
 
 def _others(state: ClusterState, plan: RescuePlan, node: RescuedNode) -> Iterator[tuple[int, str]]:
@@ -311,10 +310,9 @@ def _others(state: ClusterState, plan: RescuePlan, node: RescuedNode) -> Iterato
 
 
 def _brokers(state: ClusterState) -> Iterator[tuple[int, str]]:
-    for row in sorted(state.rows("broker_changes"), key=lambda row: int(row["broker_id"])):
-        if row["exists"]:
-            point: Mapping[str, Any] = row["end_points"][0] if row["end_points"] else {"host": "HOST", "port": "PORT"}
-            yield row["broker_id"], f"{point['host']}:{point['port']}"
+    for row in sorted(state.existing("broker_changes"), key=lambda row: int(row["broker_id"])):
+        point: Mapping[str, Any] = row["end_points"][0] if row["end_points"] else {"host": "HOST", "port": "PORT"}
+        yield row["broker_id"], f"{point['host']}:{point['port']}"
 
 
 def _next_producer_id(reading: ClusterReading, open_storage: OpenStorage, plan: RescuePlan, cut: CutState) -> int:

@@ -37,7 +37,7 @@ from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
 from kraft_audit.recovery.restore.state_differences import Operation, operations
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
-from kraft_audit.text.readable import listed, nouns
+from kraft_audit.text.readable import capitalized, listed, nouns
 
 NO_COPY: Final = "no copy of this cluster's log was read"
 
@@ -210,7 +210,7 @@ class _Planner:
     def _verdict(self) -> tuple[RescueVerdict, str, list[str]]:
         refused, undecided = RescueVerdict.REFUSED, RescueVerdict.UNDECIDED
         if not self._copies:
-            return undecided, f"{NO_COPY[:1].upper()}{NO_COPY[1:]}.", []
+            return undecided, f"{capitalized(NO_COPY)}.", []
         conflict = committed_on_two_branches(self._evidence)
         if conflict is not None:
             first, second = conflict
@@ -270,8 +270,8 @@ class _Planner:
         """Registered brokers whose copy of the metadata log was not read: one of them may reach further."""
         if not self._ranked:
             return ()
-        rows = self._state(self._ranked[0], self._ranked[0].end_offset).rows("broker_changes")
-        registered = {row["broker_id"] for row in rows if row["exists"]}
+        state = self._state(self._ranked[0], self._ranked[0].end_offset)
+        registered = {row["broker_id"] for row in state.existing("broker_changes")}
         read = {copy.node_id for copy in self._copies if copy.archived_ms is None}
         return tuple(sorted(registered - self._gone - read))
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kraft_audit.text.text_files import sync
 from kraft_codec.file_names import METADATA_LOG_DIR
 from kraft_codec.files.properties import format_meta_properties, meta_properties
 from kraft_codec.files.state_files import (
@@ -133,7 +134,7 @@ def write_node_dir(
     }
     hashes = {name: _write(out / name, parts) for name, parts in files.items()}
     for folder in (log_dir, out):
-        _sync_folder(folder)
+        sync(folder)
     return hashes
 
 
@@ -147,11 +148,3 @@ def _write(path: Path, parts: Iterable[bytes]) -> str:
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -122,7 +122,7 @@ def _copy(
 ) -> SurvivingCopy:
     replica, end = survey.replicas[number], survey.ends[number]
     log_end = (end.last_epoch, end.end_offset)
-    own = [known for known in survey.snapshots if number in known.replicas and known.end_offset > 0]
+    own = [known for known in survey.complete_snapshots if number in known.replicas]
     newest = max(own, key=lambda known: (known.epoch, known.end_offset), default=None)
     is_snapshot = newest is not None and (newest.epoch, newest.end_offset) > log_end
     last_epoch, end_offset = (newest.epoch, newest.end_offset) if newest is not None and is_snapshot else log_end
@@ -130,7 +130,7 @@ def _copy(
     is_forgetful = is_voter and any(
         disk.forgotten_to != NO_EPOCH
         for disk in disks
-        if disk.is_captured and (disk.node_id, disk.directory_id) == (captured.node_id, captured.directory_id)
+        if disk.is_captured and (disk.node_id, disk.directory_id) == captured.key
     )
     return SurvivingCopy(
         number,
@@ -167,9 +167,7 @@ def parting_offset(survey: Survey, first: SurvivingCopy, second: SurvivingCopy) 
     shared = min(first.end_offset, second.end_offset)
     if first.branch is None or second.branch is None:
         return shared
-    second_path = survey.path(second.branch)
-    common = [branch for branch in survey.path(first.branch) if branch in second_path]
-    return min(shared, survey.branches[common[-1]].to_offset) if common else 0
+    return min(shared, survey.common_to(first.branch, second.branch))
 
 
 def snapshot_of(survey: Survey, copy: SurvivingCopy) -> SurveyedSnapshot | None:

@@ -29,7 +29,8 @@ from kraft_audit.rules.columns.kafka_commands import (
 )
 from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
-from kraft_audit.text.readable import any_of, listed
+from kraft_audit.rules.columns.voter_sets import voter_ids
+from kraft_audit.text.readable import any_of, capitalized, listed
 
 NEAR_RECORDS: Final = 1_000
 """A voter whose log ends so close to `low` has the rest after a fetch or two: copies of running nodes differ so far."""
@@ -98,14 +99,14 @@ def controller_permission(
     answer = _ControllerCase(question, safety, history).answer()
     if answer.verdict is not Verdict.YES and undecided is not None and undecided.startswith(DIFFERENT_MOMENTS):
         # The disks themselves may hold what their copies lack.
-        again = f"{undecided[0].upper()}{undecided[1:]}. Then ask again."
+        again = f"{capitalized(undecided)}. Then ask again."
         return replace(answer, next_steps=(again, *answer.next_steps))
     return answer
 
 
 def _is_first_start(history: ClusterHistory) -> bool:
     """Whether all voters of the one checkpoint that disks are formatted with were read, and none ever started."""
-    first_sets = {frozenset(voter["voter_id"] for voter in row["voters"]) for row in history.rows("voter_sets")}
+    first_sets = set(map(voter_ids, history.rows("voter_sets")))
     read = {row["node_id"] for row in newest_round(history)}
     is_one = len(first_sets) == 1 and max(first_sets) <= read
     return is_one and quorum_standing(history).standing is Standing.EMPTY
@@ -119,7 +120,7 @@ class _ControllerCase:
         self.safety = safety
         self.history = history
         self.node_id = question.node_id
-        self.voters = safety.voters_in_effect()
+        self.voters = safety.chain.voters_at_end
         away = question.gone | (question.stopped - {self.node_id})
         self.running = [disk for disk in safety.disks if disk.node_id not in away]
         self.is_voter = self.node_id in safety.voter_ids(with_earlier=question.action is Action.WIPE)

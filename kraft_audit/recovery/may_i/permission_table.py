@@ -16,7 +16,7 @@ from kraft_audit.recovery.may_i.start_safety import Durability, StartSafety, dur
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import partition_states
-from kraft_audit.rules.columns.voter_sets import current_set
+from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 
 CONTROLLERS_MAX: Final = 20
 """Of each five questions are asked, and each looks at every majority of the voters."""
@@ -115,8 +115,7 @@ def _controllers(safety: StartSafety | None, history: ClusterHistory) -> list[in
     """Voters of any captured log or of the newest set, and registered controllers."""
     rows = history.newest_rows("controller_changes", "controller_id")
     found = {node_id for node_id, row in rows.items() if row["exists"]}
-    voter_set = current_set(history)
-    found |= {voter["voter_id"] for voter in (voter_set["voters"] if voter_set is not None else ())}
+    found |= voter_ids(current_set(history))
     if safety is not None:
         found |= safety.voter_ids(with_earlier=False)
     return sorted(found)

@@ -9,7 +9,7 @@ from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence
 from kraft_audit.quorum.rounds import ProvenRound, captured_replicas, proven_rounds, static_voters
-from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, Voter, VoterSet, checkpoint_voters, in_effect
+from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, Voter, VoterSet, checkpoint_voters
 from kraft_audit.recovery.may_i.electorate import EMPTY_END
 from kraft_audit.recovery.may_i.start_safety import StartSafety, start_safety
 from kraft_codec.files.state_files import EpochEntry
@@ -28,19 +28,17 @@ def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None,
     for captured in rounds[:-1]:
         if captured.number in newest.follows or (_is_archived(survey, captured) and not is_lake):
             for replica in captured.evidence.replicas:
-                key = (replica.node_id, replica.directory_id)
-                ends[key] = max(ends.get(key, EMPTY_END), replica.end)
+                ends[replica.key] = max(ends.get(replica.key, EMPTY_END), replica.end)
                 if replica.persisted is not None:
-                    epochs[key] = max(epochs.get(key, -1), replica.persisted.epoch)
+                    epochs[replica.key] = max(epochs.get(replica.key, -1), replica.persisted.epoch)
     numbers: dict[tuple[int, str | None], list[tuple[int, CapturedReplica]]] = defaultdict(list)
     for number, own in zip(newest.replicas, captured_replicas(survey, plan, newest.replicas), strict=True):
-        numbers[own.node_id, own.directory_id].append((number, own))
+        numbers[own.key].append((number, own))
     sets, shortened = {}, set()
     for place, replica in enumerate(newest.evidence.replicas):
-        own_numbers = numbers[replica.node_id, replica.directory_id]
-        number = next(number for number, own in own_numbers if own == replica)
+        number = next(number for number, own in numbers[replica.key] if own == replica)
         sets[place] = _own_voters(survey, plan, number, replica)
-        held = ends.get((replica.node_id, replica.directory_id), EMPTY_END)
+        held = ends.get(replica.key, EMPTY_END)
         if replica.end < held or held_more(replica, survey.replicas[number].leader_epochs or (), newest.evidence):
             shortened.add(place)
     safety = start_safety(newest.evidence, newest.interval, sets, earlier_epochs=epochs, shortened=shortened)
@@ -74,8 +72,8 @@ def held_more(replica: CapturedReplica, listed: Sequence[EpochEntry], evidence: 
 
 
 def _is_leader(chain: LogChain, start: LeaderStart, replica: CapturedReplica) -> bool:
-    elected_in = in_effect(chain.voter_sets, start.offset)
-    is_disk = elected_in is None or elected_in.holds(replica.node_id, replica.directory_id)
+    elected_in = chain.electing_set(start)
+    is_disk = elected_in is None or elected_in.holds(*replica.key)
     return start.leader_id == replica.node_id and is_disk
 
 
@@ -85,7 +83,7 @@ def _own_voters(survey: Survey, plan: ClusterPlan, number: int, replica: Capture
     A node without any goes by its configuration; one formatted with --no-initial-controllers has none.
     """
     if replica.chain is not None:
-        return in_effect(replica.chain.voter_sets, replica.chain.end[1])
+        return replica.chain.voters_at_end
     own = [snapshot for snapshot in survey.snapshots if number in snapshot.replicas]
     for snapshot in sorted(own, key=lambda snapshot: snapshot.end_offset, reverse=True):
         found = checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=Dialect(plan.dialect))

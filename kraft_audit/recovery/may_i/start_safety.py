@@ -22,7 +22,7 @@ from kraft_audit.quorum.quorum_evidence import (
     QuorumEvidence,
     majority,
 )
-from kraft_audit.quorum.voter_history import VoterSet, in_effect
+from kraft_audit.quorum.voter_history import VoterSet
 from kraft_audit.recovery.may_i.electorate import NO_EPOCH, Electorate, VoterDisk
 from kraft_audit.text.readable import listed
 
@@ -67,10 +67,6 @@ class StartSafety:
         """The largest epoch that any disk names."""
         states = (disk.state.epoch for disk in self.disks if disk.state is not None)
         return max([*states, *self.stood, *(disk.end[0] for disk in self.disks)], default=NO_EPOCH)
-
-    def voters_in_effect(self) -> VoterSet | None:
-        """The voter set at the end of the canonical log, uncommitted changes included."""
-        return in_effect(self.chain.voter_sets, self.chain.end[1])
 
     def voter_ids(self, *, with_earlier: bool) -> frozenset[int]:
         """Who is a voter in a set that a disk goes by; with those of earlier sets, which an empty disk may go by."""
@@ -210,7 +206,7 @@ def start_safety(
     snapshots = {snapshot for own in evidence.replicas for snapshot in own.snapshots}
     for place, replica in enumerate(evidence.replicas):
         voter_set = sets_of.get(place)
-        earlier = (earlier_epochs or {}).get((replica.node_id, replica.directory_id), NO_EPOCH)
+        earlier = (earlier_epochs or {}).get(replica.key, NO_EPOCH)
         disks.append(
             VoterDisk(
                 replica.node_id,
@@ -263,18 +259,12 @@ def _stood(evidence: QuorumEvidence) -> dict[int, frozenset[int]]:
 def _forgotten_to(
     elections: Iterable[tuple[LogChain, LeaderStart]], replica: CapturedReplica, newest: int, earlier: int
 ) -> int:
-    """The newest epoch in which this disk may have voted without knowing it; NO_EPOCH where it knows.
-
-    A vote is persisted before it is given, and the epoch of a disk never goes back (QuorumState, Kafka 4.3).
-    """
+    """The newest epoch in which this disk may have voted without knowing it; NO_EPOCH where it knows."""
     state = replica.persisted
     if state is None:
         return newest
     took_part = max((start.epoch for start in _elections_of(elections, replica)), default=NO_EPOCH)
-    if max(took_part, earlier) > state.epoch:
-        return max(took_part, earlier)
-    is_blank = state.leader_id < 0 and state.voted_id < 0
-    return took_part if is_blank and took_part == state.epoch else NO_EPOCH
+    return state.forgotten_epoch(took_part, earlier)
 
 
 def _elections_by_node(evidence: QuorumEvidence) -> dict[int, list[tuple[LogChain, LeaderStart]]]:
@@ -290,8 +280,8 @@ def _elections_by_node(evidence: QuorumEvidence) -> dict[int, list[tuple[LogChai
 def _elections_of(elections: Iterable[tuple[LogChain, LeaderStart]], replica: CapturedReplica) -> Iterator[LeaderStart]:
     """Of those of its node the LeaderChanges in which this disk took part."""
     for chain, start in elections:
-        elected_in = in_effect(chain.voter_sets, start.offset - 1) or in_effect(chain.voter_sets, start.offset)
-        if elected_in is None or elected_in.holds(replica.node_id, replica.directory_id):
+        elected_in = chain.electing_set(start)
+        if elected_in is None or elected_in.holds(*replica.key):
             yield start
 
 
@@ -344,7 +334,7 @@ def durability(safety: StartSafety) -> Durability:
     """What no election can lose, all disks running."""
     unbounded = replace(safety, high=safety.chain.end[1])
     losing = unbounded.losing(safety.disks)
-    voters = safety.voters_in_effect()
+    voters = safety.chain.voters_at_end
     count = 0 if voters is None else len(voters.voters)
     return Durability(
         safety.chain.end[1] if losing is None else losing.offset,

@@ -47,14 +47,12 @@ class LostState:
 def lost_logs(reading: ClusterReading, log: BranchLog, end_offset: int) -> Iterator[LostLog]:
     """Every log of a survey that goes on otherwise, or further, than `log` up to `end_offset`; the best one last."""
     survey = reading.survey
-    path = survey.path(log.branch)
     parents = {branch.parent for branch in survey.branches}
     tips = {branch.number for branch in survey.branches if branch.number not in parents}
     found = []
-    for tip in {*tips, *path[-1:]}:
+    for tip in {*tips, *survey.path(log.branch)[-1:]}:
         branch_log = BranchLog(reading, tip)
-        common = [number for number in survey.path(tip) if number in path]
-        parting = min(survey.branches[common[-1]].to_offset, end_offset) if common else 0
+        parting = min(survey.common_to(tip, log.branch), end_offset)
         if branch_log.end_offset > (parting if log.beyond is None else end_offset):
             found.append((branch_log.epochs[-1].epoch, branch_log.end_offset, parting, branch_log))
     for epoch, end, parting, branch_log in sorted(found, key=lambda entry: entry[:3]):

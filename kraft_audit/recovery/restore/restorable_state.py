@@ -86,10 +86,10 @@ class RestorableState:
 def restorable_state(state: ClusterState) -> RestorableState:
     """The names and values of a replayed state."""
     configs: dict[Resource, dict[str, str]] = defaultdict(dict)
-    for row in _existing(state, CONFIG_CHANGES.name):
+    for row in state.existing(CONFIG_CHANGES.name):
         configs[row["resource_type"], row["resource_name"]][row["name"]] = row["value"] or ""
     fields: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
-    for row in _existing(state, SECURITY_CHANGES.name):
+    for row in state.existing(SECURITY_CHANGES.name):
         fields[row["kind"]].append((row["subject"], json.loads(row["state"])))
     quotas: dict[Entity, dict[str, float]] = defaultdict(dict)
     for _, quota in fields["CLIENT_QUOTA"]:
@@ -101,21 +101,17 @@ def restorable_state(state: ClusterState) -> RestorableState:
         {(each["name"], each["mechanism"]): _credential(each) for _, each in fields["SCRAM"]},
         frozenset(_acl(each) for _, each in fields["ACL"]),
         dict(fields["DELEGATION_TOKEN"]),
-        {row["name"]: row["feature_level"] for row in _existing(state, FEATURE_CHANGES.name)},
+        {row["name"]: row["feature_level"] for row in state.existing(FEATURE_CHANGES.name)},
         next((each["next_producer_id"] for _, each in fields["PRODUCER_IDS"]), None),
     )
 
 
-def _existing(state: ClusterState, table: str) -> list[dict[str, Any]]:
-    return [row for row in state.rows(table) if row["exists"]]
-
-
 def _topics(state: ClusterState) -> dict[str, RestorableTopic]:
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in _existing(state, PARTITION_CHANGES.name):
+    for row in state.existing(PARTITION_CHANGES.name):
         rows[row["topic_id"]].append(row)
     found = {}
-    for topic in sorted(_existing(state, TOPIC_CHANGES.name), key=lambda row: str(row["topic"])):
+    for topic in sorted(state.existing(TOPIC_CHANGES.name), key=lambda row: str(row["topic"])):
         partitions = sorted(rows[topic["topic_id"]], key=lambda row: int(row["partition"]))
         found[topic["topic"]] = RestorableTopic(
             topic["topic"],

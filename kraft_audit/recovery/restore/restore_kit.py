@@ -19,7 +19,7 @@ from kraft_audit.recovery.restore.restorable_state import RestorableState, Resto
 from kraft_audit.recovery.restore.restore_commands import LeftOut, RestoreCommands, Restored
 from kraft_audit.replay.cluster_state import ClusterState, Moment, missing_text
 from kraft_audit.text.output import neutral
-from kraft_audit.text.readable import duration, listed, plural, when
+from kraft_audit.text.readable import capitalized, duration, listed, plural, when
 from kraft_audit.text.shell_commands import Blank, UnwritableError
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
@@ -177,7 +177,7 @@ def script(kit: RestoreKit, heading: Iterable[str], steps: Iterable[str] = ()) -
     for kind, group in groupby(kit.restored, lambda step: step.kind):
         steps_of_kind = list(group)
         yield ""
-        yield f"# {kind[:1].upper()}{kind[1:]}"
+        yield f"# {capitalized(kind)}"
         span = f"commands {done + 1} to {done + len(steps_of_kind)} of {len(kit.restored)}"
         yield f"echo {shlex.quote(f'{kind}: {span}')} >&2"
         yield from (step.command.text for step in steps_of_kind)

@@ -62,8 +62,7 @@ def _change(old: object, new: object) -> str:
 
 
 def _existing(state: ClusterState, table: str, *key: str) -> RowsByKey:
-    rows = (row for row in state.rows(table) if row.get("exists", True))
-    return {tuple(row[name] for name in key): row for row in rows}
+    return {tuple(row[name] for name in key): row for row in state.existing(table)}
 
 
 def _new_or_gone(before: ClusterState, after: ClusterState, table: str, *key: str) -> list[Mapping[str, Any]]:

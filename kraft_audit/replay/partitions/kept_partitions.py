@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kraft_audit.capture.continuity import run_begins
 from kraft_audit.replay.kernels import layout
 
 _UUID: Final = pa.binary(16)
@@ -156,8 +157,8 @@ def _chain(partitions: Cells, topics: Cells) -> None:
     """Links the partitions of each topic, the last one first, as they are linked where they are created."""
     order = np.argsort(partitions[:, layout.TOPIC], kind="stable")
     topic = partitions[order, layout.TOPIC]
-    is_first = np.concatenate(([True], topic[1:] != topic[:-1])) if len(order) else np.zeros(0, bool)
-    before = np.concatenate(([-1], order[:-1])) if len(order) else order
+    is_first = run_begins(topic)
+    before = np.append(-1, order)[:-1]
     partitions[order, layout.NEXT_OF_TOPIC] = np.where(is_first, -1, before)
     # Of several values for one place the last one stays: the last partition of the topic.
     topics[topic, layout.FIRST_PARTITION] = order

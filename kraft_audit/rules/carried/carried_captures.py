@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from kraft_audit.capture.plan import identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import capture_time, identity_of, newest_captures, replica_end, watermark_order
+from kraft_audit.rules.columns.captures import capture_time, newest_captures, replica_end, watermark_order
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.columns.voter_sets import changes
 from kraft_audit.rules.families.lost_logs import counted_watermark

@@ -35,7 +35,7 @@ from kraft_audit.rules.carried.carried_rows import (
 from kraft_audit.rules.carried.merged_batches import merged_batches
 from kraft_audit.rules.cluster_history import ClusterHistory, OpenEpisodes
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
-from kraft_audit.rules.columns.frame import Mask, coded, distinct, numbered
+from kraft_audit.rules.columns.frame import coded, distinct, numbered
 from kraft_audit.rules.columns.nodes import carried_registrations
 from kraft_audit.rules.columns.open_episodes import as_table_rows, begin_of, begins_of, with_previous
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
@@ -44,7 +44,7 @@ from kraft_audit.rules.finding_keys import topic_of
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, RowNumbers, Rule, Scope
 from kraft_audit.tables.bronze import DECODE_ERRORS
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER, TOPIC_CHANGES
 
 STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.capture.continuity import run_begins
+from kraft_audit.capture.plan import identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, STILL_HELD, HeldRows, cut_to, renumbered, rows_as_held
-from kraft_audit.rules.columns.captures import identity_of, moment_number, newest_captures, newest_watermark
-from kraft_audit.rules.columns.frame import Mask
+from kraft_audit.rules.columns.captures import moment_number, newest_captures, newest_watermark
 from kraft_audit.rules.columns.log_batches import (
     MAX_RECORDS_PER_BATCH,
     CanonicalBatches,
@@ -27,7 +28,7 @@ from kraft_audit.rules.columns.log_batches import (
 )
 from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
 from kraft_audit.tables.contract import with_column
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 
 GAP_MS: Final = 2_000
 """What a step between two batches counts at most. A leader writes a NoOpRecord every 500 ms
@@ -258,7 +259,7 @@ def _runs_of_disk(
     place, run, passed = where
     order = np.argsort(place[held.row], kind="stable")
     rows = held.row[order]
-    first = np.flatnonzero(np.append(True, np.diff(run[place[rows]]) != 0)[: len(rows)])
+    first = np.flatnonzero(run_begins(run[place[rows]]))
     end = np.append(first[1:], len(rows))[: len(first)] - 1
     own, begins = batches.row[rows], held.holding[order][first]
     crc = batches.crc[rows].astype(np.uint64)

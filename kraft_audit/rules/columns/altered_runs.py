@@ -13,7 +13,7 @@ from kraft_audit.capture.plan import ReplicaPlan
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.log_batches import log_batches
-from kraft_audit.rules.columns.voter_sets import keys_of, set_at
+from kraft_audit.rules.columns.voter_sets import keys_of, set_at, voter_ids
 from kraft_audit.text.readable import listed, offset_span
 from kraft_codec.file_names import printable
 
@@ -48,7 +48,7 @@ def open_version(history: ClusterHistory) -> str | None:
     text = f"{sides} hold different bytes at {where} (KQ022), and no majority of the voters holds either"
     voters = set_at(history, run.from_offset)
     known = {replica.node_id for held in run.versions for replica in held}
-    missing = sorted({voter["voter_id"] for voter in voters["voters"]} - known) if voters is not None else []
+    missing = sorted(voter_ids(voters) - known)
     if missing:
         return f"{text}; copy voter{'s' * (len(missing) > 1)} {listed(missing)} too, which may hold one of them"
     return f"{text}; an earlier copy of one of them would show which was changed"

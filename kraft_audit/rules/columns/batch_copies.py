@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.rules.columns.frame import Mask, ranges
+from kraft_audit.capture.continuity import run_begins
+from kraft_audit.rules.columns.frame import ranges
 from kraft_audit.tables.bronze import BATCHES
 from kraft_audit.tables.contract import INT64, Table, required, with_column
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 
 OF_BATCH: Final = (
     *("base_offset", "last_offset", "leader_epoch", "crc", "is_control", "max_timestamp_ms", "record_count"),
@@ -280,7 +281,7 @@ class BatchHolders:
         first = self.first[holding]
         each = np.full(self.end[holding] - first, self.until[holding])
         each[rows - first] = until
-        starts = np.flatnonzero(np.append(True, each[1:] != each[:-1]))
+        starts = np.flatnonzero(run_begins(each))
         ends = np.append(starts[1:], len(each))
         replica, _, _, since, _, copy = self._taken(np.repeat(holding, len(starts)))
         return replica, first + starts, first + ends, since, each[starts], copy
@@ -316,8 +317,7 @@ class HeldRows:
 
 def holders_of_rows(replica: Rows, since: Rows) -> BatchHolders:
     """Rows that each name the replica that held them."""
-    is_start = np.append(True, (replica[1:] != replica[:-1]) | (since[1:] != since[:-1]))[: len(replica)]
-    first = np.flatnonzero(is_start)
+    first = np.flatnonzero(run_begins(replica) | run_begins(since))
     end = np.append(first[1:], len(replica))[: len(first)]
     until, copy = np.full(len(first), STILL_HELD), np.full(len(first), -1)
     return BatchHolders(replica[first], first, end, since[first], until, copy)

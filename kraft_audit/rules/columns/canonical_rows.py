@@ -12,30 +12,28 @@ from typing import Final
 
 import numpy as np
 
+from kraft_audit.capture.plan import Identity
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders
-from kraft_audit.rules.columns.captures import ReplicaIdentity, identity_of, newest_watermark
-from kraft_audit.rules.columns.frame import Mask, distinct, numbered
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.rules.columns.captures import newest_watermark
+from kraft_audit.rules.columns.frame import distinct, numbered
+from kraft_audit.tables.number_arrays import Mask, Rows
 
 KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
-NAMED_BY: Final = ("node_id", "directory_id", "root", "path")
-"""What a batch, and what a replica, is known by."""
+"""What a batch is known by."""
 _NO_END: Final = np.iinfo(np.int64).max
 """An offset after all others."""
 
 
 def _altered(
-    history: ClusterHistory, identities: Sequence[ReplicaIdentity], columns: Mapping[str, Rows]
+    history: ClusterHistory, identities: Sequence[Identity], columns: Mapping[str, Rows]
 ) -> list[tuple[frozenset[int], Mask]]:
     """Of each altered run the replicas with a version that most disks do not hold, and which batches that may be."""
     found = []
     for run in history.altered or ():
         if run.is_tied:
             continue
-        holders = {
-            identity_of({name: getattr(plan, name) for name in NAMED_BY}) for held in run.versions[1:] for plan in held
-        }
+        holders = {plan.identity for held in run.versions[1:] for plan in held}
         within = (columns["base_offset"] >= run.from_offset) & (columns["last_offset"] < run.to_offset)
         numbers = frozenset(number for number, identity in enumerate(identities) if identity in holders)
         found.append((numbers, within & (columns["leader_epoch"] == run.epoch)))
@@ -45,7 +43,7 @@ def _altered(
 def canonical_rows(
     history: ClusterHistory,
     columns: Mapping[str, Rows],
-    identities: Sequence[ReplicaIdentity],
+    identities: Sequence[Identity],
     holders: BatchHolders,
 ) -> Mask:
     """Which batches of `columns` the canonical log has; none where it is not known, or its end was not captured."""

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from kraft_audit.capture.plan import Identity, identity_of, replica_identity
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.rule_model import Evidence
-
-ReplicaIdentity = tuple[int | None, str]
-"""A replica over time: node id and directory id; root and path of its folder where meta.properties lacks them."""
 
 
 class CaptureRound(NamedTuple):
@@ -32,13 +30,7 @@ def captures_in_order(history: ClusterHistory) -> list[TableRow]:
     nothing new.
     """
     rows = [row for row in history.rows("captures") if row["accepted"]]
-    return sorted(rows, key=lambda row: (capture_time(row), *_place(row)))
-
-
-def _place(row: TableRow) -> tuple[int, str, str, str]:
-    node = -1 if row["node_id"] is None else row["node_id"]
-    directory = "" if node < 0 else row["directory_id"] or ""
-    return node, directory, row["root"], row["path"]
+    return sorted(rows, key=lambda row: (capture_time(row), identity_of(row), row["root"], row["path"]))
 
 
 def capture_time(row: TableRow) -> tuple[int, int, str]:
@@ -52,11 +44,11 @@ def rounds_in_order(history: ClusterHistory) -> list[CaptureRound]:
 
 
 def _capture_rounds(history: ClusterHistory) -> Iterator[CaptureRound]:
-    newest: dict[ReplicaIdentity, TableRow] = {}
+    newest: dict[Identity, TableRow] = {}
     for _, captures in groupby(captures_in_order(history), capture_time):
         taken = list(captures)
         for row in taken:
-            newest[identity_of(row) if row["node_id"] is None else (row["node_id"], "")] = row
+            newest[replica_identity(row["node_id"], None, row["root"], row["path"])] = row
         yield CaptureRound(taken, list(newest.values()))
 
 
@@ -133,13 +125,6 @@ def newest_watermark(history: ClusterHistory) -> TableRow | None:
     """The committed interval of the last captures."""
     rows = watermarks_in_order(history)
     return rows[-1] if rows else None
-
-
-def identity_of(row: Mapping[str, Any]) -> ReplicaIdentity:
-    """Which replica a row of `captures` or `batches` is about."""
-    if row["node_id"] is None:
-        return None, f"{row['root']}\0{row['path']}"
-    return row["node_id"], row["directory_id"] or ""
 
 
 def moment_number(row: Mapping[str, Any]) -> int:

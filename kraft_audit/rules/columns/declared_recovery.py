@@ -16,7 +16,7 @@ from kraft_audit.capture.declared_rescue import DeclaredRescue, DiskKey
 from kraft_audit.capture.plan import HistorySummary
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import captures_in_order, newest_watermark
-from kraft_audit.rules.columns.voter_sets import current_set, ids_of, keys_of
+from kraft_audit.rules.columns.voter_sets import current_set, keys_of, voter_ids
 from kraft_audit.rules.rule_model import DECLARED_BY, FOR_EVER, Finding, Status, Waiver
 from kraft_audit.text.readable import listed, when
 
@@ -136,7 +136,7 @@ def _misfit(
 
 
 def _ids(voter_set: TableRow) -> str:
-    return listed(sorted(ids_of(keys_of(voter_set["voters"]))))
+    return listed(sorted(voter_ids(voter_set)))
 
 
 def _is_of_line(later: DeclaredRescue, earlier: DeclaredRescue) -> bool:
@@ -198,7 +198,7 @@ def _ends_before(history: ClusterHistory, rescue: DeclaredRescue) -> bool:
 def _old_voters(history: ClusterHistory, rescue: DeclaredRescue) -> bool:
     """Whether the newest known voter set is that of the quorum that was lost."""
     voter_set = current_set(history)
-    return voter_set is not None and ids_of(keys_of(voter_set["voters"])) == frozenset(rescue.voters)
+    return voter_set is not None and voter_ids(voter_set) == frozenset(rescue.voters)
 
 
 def is_left_behind(rescue: DeclaredRescue, summary: HistorySummary) -> bool:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kraft_audit.capture.plan import identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import captures_in_order, identity_of, moment_number, newest_captures
+from kraft_audit.rules.columns.captures import captures_in_order, moment_number, newest_captures
 from kraft_audit.rules.columns.log_batches import LogBatches, log_batches
 
 

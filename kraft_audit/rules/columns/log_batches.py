@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import (
     BATCH_COPIES,
@@ -23,12 +24,14 @@ from kraft_audit.rules.columns.batch_copies import (
     joined,
     rows_as_held,
 )
-from kraft_audit.rules.columns.canonical_rows import KEY, NAMED_BY, canonical_rows, led_as_known
-from kraft_audit.rules.columns.captures import ReplicaIdentity, captures_in_order, identity_of, moment_number
-from kraft_audit.rules.columns.frame import Mask, distinct, numbered
+from kraft_audit.rules.columns.canonical_rows import KEY, canonical_rows, led_as_known
+from kraft_audit.rules.columns.captures import captures_in_order, moment_number
+from kraft_audit.rules.columns.frame import distinct, numbered
 from kraft_audit.rules.rule_model import RowNumbers
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 
+NAMED_BY: Final = ("node_id", "directory_id", "root", "path")
+"""What a replica is known by."""
 LOG_BATCHES: Final = "log_batches"
 CANONICAL_LOG: Final = "canonical_log"
 """Keys of `ClusterHistory.known`: the batches with their holders, and the canonical log. Histories that are cut at an
@@ -56,7 +59,7 @@ class HeldBatches(BatchColumns):
     STILL_HELD where no later capture lacks it. `copy` is the row of `batch_copies` that says so, -1 where its row does.
     """
 
-    identities: tuple[ReplicaIdentity, ...]
+    identities: tuple[Identity, ...]
     replica: Rows
     since: Rows
     until: Rows
@@ -67,7 +70,7 @@ class HeldBatches(BatchColumns):
 class LogBatches(BatchColumns):
     """The batches of all replicas, and who held them; a batch may have several rows."""
 
-    identities: tuple[ReplicaIdentity, ...]
+    identities: tuple[Identity, ...]
     holders: BatchHolders
     is_canonical: Mask
 
@@ -176,13 +179,13 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
     return replace(batches, holders=_until_log_began_after(history, batches))
 
 
-def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tuple[ReplicaIdentity, ...], BatchHolders]:
+def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tuple[Identity, ...], BatchHolders]:
     """The replicas that hold rows of `batches`, and which: as the rows name them, and as copies do."""
     replica, known = _replica_numbers(table, rows)
     copies = history.chunked_table(BATCH_COPIES.name)
     of_copies = [identity_of(row) for row in copies.select(NAMED_BY).to_pylist()]
     # In an order that does not depend on which of them a row names.
-    identities = sorted({*known, *of_copies}, key=lambda each: (-1 if each[0] is None else each[0], each[1]))
+    identities = sorted({*known, *of_copies})
     number_of = {identity: number for number, identity in enumerate(identities)}
     own = holders_of_rows(replica, _moment_column(table, rows))
     own = replace(own, replica=np.array([number_of[each] for each in known], np.int64)[own.replica])
@@ -210,7 +213,7 @@ def _int_column(table: pa.Table, name: str, rows: Rows) -> Rows:
     return (values if is_all else values[rows]).astype(np.int64, copy=False)
 
 
-def _replica_numbers(table: pa.Table, rows: Rows) -> tuple[Rows, tuple[ReplicaIdentity, ...]]:
+def _replica_numbers(table: pa.Table, rows: Rows) -> tuple[Rows, tuple[Identity, ...]]:
     """Numbers the replicas of the rows in order of appearance."""
     columns = table.select(NAMED_BY)
     node, directory, root, path = (_codes(columns[name])[rows] for name in NAMED_BY)
@@ -241,7 +244,7 @@ def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
 def _until_cut_off(
     table: pa.Table,
     gone: Rows,
-    identities: tuple[ReplicaIdentity, ...],
+    identities: tuple[Identity, ...],
     holders: BatchHolders,
     columns: Mapping[str, Rows],
 ) -> BatchHolders:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraft_audit.capture.histories import VoterKey
-from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.capture.plan import identity_of
+from kraft_audit.quorum.quorum_evidence import PersistedState, majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import (
     CLOCK_SLACK_MS,
     capture_evidence,
-    identity_of,
     newest_captures,
     newest_watermark,
     replica_end,
@@ -146,9 +146,9 @@ def start_is_safe(history: ClusterHistory, losses: LostVoters) -> bool:
 
 def _knows_its_votes(history: ClusterHistory, row: TableRow) -> bool:
     """Whether a disk's quorum-state is there and not older than what its node took part in."""
-    epoch = row["leader_epoch"]
-    if epoch is None:
+    if row["leader_epoch"] is None:
         return False
+    state = PersistedState(row["leader_epoch"], row["leader_id"], row["voted_id"])
     earlier = (
         taken["leader_epoch"]
         for taken in history.rows("captures")
@@ -159,9 +159,7 @@ def _knows_its_votes(history: ClusterHistory, row: TableRow) -> bool:
         for led in history.rows("leader_epochs")
         if row["node_id"] in (led["leader_id"], *(led["granting_voters"] or ()))
     )
-    is_blank = row["leader_id"] == row["voted_id"] == -1
-    newest = max(took_part, default=-1)
-    return max(newest, *earlier, -1) <= epoch and not (is_blank and newest == epoch)
+    return state.forgotten_epoch(max(took_part, default=-1), max(earlier, default=-1)) < 0
 
 
 def _lost_voters(history: ClusterHistory) -> LostVoters:

@@ -20,10 +20,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.frame import Mask
-from kraft_audit.rules.columns.voter_sets import current_set, ids_of, keys_of
+from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.rules.rule_model import RowNumbers
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.schemas.releases import (
     FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION,
     LINE_OF_LEVEL,
@@ -238,8 +237,7 @@ def _registered_nodes(history: ClusterHistory) -> Iterator[RegisteredNode]:
 
 def is_ghost_controller(history: ClusterHistory, controller_id: int) -> bool:
     """Whether a registered controller is no voter, and none of the captured nodes."""
-    voter_set = current_set(history)
-    voters = ids_of(keys_of(voter_set["voters"])) if voter_set else frozenset()
+    voters = voter_ids(current_set(history))
     return controller_id not in voters and all(row["node_id"] != controller_id for row in history.rows("captures"))
 
 

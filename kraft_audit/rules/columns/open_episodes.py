@@ -13,15 +13,17 @@ from typing import Final
 import numpy as np
 import pyarrow.compute as pc
 
+from kraft_audit.capture.continuity import run_begins
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.frame import SPREAD, Mask, coded, distinct, rows_with
+from kraft_audit.rules.columns.frame import SPREAD, coded, distinct, rows_with
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.finding_keys import partition_key
 from kraft_audit.rules.rule_model import Finding, RowNumbers, Scope, finding_id
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import HOUR_MS
 
+TIME_MAX_MS: Final = 1 << 61
 ALWAYS_MS: Final = -(1 << 63)
 
 
@@ -135,11 +137,29 @@ def up_to_newest(states: PartitionStates, condition: Mask) -> Rows:
     if not len(wanted):
         return wanted
     place = np.searchsorted(states.last_rows, wanted)
-    first = wanted[np.append(True, np.diff(place) > 0)]
+    first = wanted[run_begins(place)]
     after = np.zeros(len(states) + 1, np.int64)
     after[first] += 1
     after[states.newest_rows(first) + 1] -= 1
     return np.flatnonzero(np.cumsum(after[:-1]))
+
+
+def storms(times_ms: Rows, group: Rows, limit: int) -> list[tuple[int, int]]:
+    """Storms among changes, each by the places of its first and last one: more than `limit` of a group within an hour.
+
+    The changes of each `group` stand together, in the order of the log. A storm goes on while the changes of an excess
+    are among those of the one before.
+    """
+    # Records may claim any time that 64 bits hold: the time between two of them must fit as well.
+    times_ms = times_ms.clip(-TIME_MAX_MS, TIME_MAX_MS)
+    # A change and the one `limit` changes before it, where both are of one group.
+    later, earlier = slice(limit, None), slice(max(len(times_ms) - limit, 0))
+    hits = np.flatnonzero((group[later] == group[earlier]) & (times_ms[later] - times_ms[earlier] <= HOUR_MS))
+    is_new = run_begins(group[hits])
+    is_new[1:] |= np.diff(hits) > limit
+    starts = np.flatnonzero(is_new)
+    ends = np.append(starts[1:], len(hits))[: len(starts)] - 1
+    return list(zip(hits[starts].tolist(), (hits[ends] + limit).tolist(), strict=True))
 
 
 def as_table_rows(states: PartitionStates, rows: Rows) -> RowNumbers:

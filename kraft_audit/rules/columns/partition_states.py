@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from kraft_audit.replay.kernels.codes import is_last_replica, is_offline, is_under_min_isr
 from kraft_audit.rules.cluster_history import PARTITION_STATES, ClusterHistory
-from kraft_audit.rules.columns.frame import SPREAD, Columns, Mask, NodeLists, Numbers, coded, union_sizes
+from kraft_audit.rules.columns.frame import SPREAD, Columns, NodeLists, Numbers, coded, union_sizes
 from kraft_audit.rules.rule_model import Case, DeferredEvidence, Evidence, undecided
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.text.readable import cause_text
 
 _NO_ROWS: Final = np.zeros(0, np.int64)

@@ -23,7 +23,7 @@ from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, undecided_majority, without_log
 from kraft_audit.rules.columns.nodes import Departure, absences, broker_states
-from kraft_audit.rules.columns.voter_sets import current_set, is_voter_disk, keys_of
+from kraft_audit.rules.columns.voter_sets import current_set, is_voter_disk, keys_of, leaders_of, voter_ids
 from kraft_audit.text.readable import duration, listed, nouns
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE
 
@@ -194,8 +194,7 @@ def _contradiction(history: ClusterHistory, epoch: int) -> str | None:
         return None
     if not len(log_batches(history).row) or ends_before_its_snapshot(history, newest["low"]) is not None:
         return None
-    rows = [row for row in history.rows("leader_epochs") if row["epoch"] == epoch]
-    leaders = sorted({row["leader_id"] for row in rows if row["leader_id"] is not None})
+    leaders = sorted(leaders_of(history, epoch))
     who = f"nodes {listed(leaders)} both led epoch {epoch}, and" if len(leaders) > 1 else "the logs contradict:"
     return f"{who} no log is canonical; `kraft-audit diverge` shows both, and who holds which"
 
@@ -263,7 +262,7 @@ def _stalled(history: ClusterHistory, facts: QuorumStanding) -> QuorumStanding |
     waiting_from, written = log.time_at(max(high, own_from)), log.time_at(end - 1)
     if waiting_from is None or written is None or written - waiting_from <= STALLED_AFTER_MS:
         return None
-    ids = {voter["voter_id"] for voter in (current_set(history) or {"voters": []})["voters"]}
+    ids = voter_ids(current_set(history))
     captured = (row for row in newest_round(history) if row["node_id"] in ids)
     lagging = listed(sorted(row["node_id"] for row in captured if replica_end(row) <= high))
     waited = f"offsets {high} to {end - 1} wait for a majority, {(written - waiting_from) / 1000:.1f} s of the log"

@@ -154,6 +154,17 @@ def ids_of(keys: frozenset[VoterKey]) -> frozenset[int]:
     return frozenset(id_ for id_, _ in keys)
 
 
+def voter_ids(voter_set: TableRow | None) -> frozenset[int]:
+    """The ids in a row of `voter_sets`; none without a row."""
+    return frozenset() if voter_set is None else frozenset(voter["voter_id"] for voter in voter_set["voters"])
+
+
+def leaders_of(history: ClusterHistory, epoch: int) -> set[int]:
+    """Who led an epoch, on any log."""
+    rows = history.rows("leader_epochs")
+    return {row["leader_id"] for row in rows if row["epoch"] == epoch and row["leader_id"] is not None}
+
+
 def change_evidence(change: Change) -> Evidence:
     """The change itself: offset, epoch, before → after."""
     row = change.row
@@ -223,9 +234,9 @@ def _may_be_one_moment(history: ClusterHistory, watermark: TableRow) -> bool:
 def _was_leader_read_earlier(history: ClusterHistory, watermark: TableRow) -> bool:
     """Whether a round holds more of an epoch than the disk of its leader, which holds all of it at any one moment."""
     epoch, end = watermark["canonical_epoch"], watermark["canonical_end_offset"]
-    leaders = {row["leader_id"] for row in history.rows("leader_epochs") if row["epoch"] == epoch}
+    leaders = leaders_of(history, epoch)
     return end is not None and any(
-        row["node_id"] in leaders and row["node_id"] is not None and replica_end(row) < end
+        row["node_id"] in leaders and replica_end(row) < end
         for row in captures_in_order(history)
         if row["capture_number"] == watermark["capture_number"]
     )

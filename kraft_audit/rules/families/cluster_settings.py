@@ -43,10 +43,10 @@ from kraft_codec.schemas.releases import (
     FIRST_LEVEL_WITH_ACL_RANGES,
     FIRST_LEVEL_WITH_ELR,
     METADATA_VERSION_FEATURE,
-    METADATA_VERSIONS,
     Release,
     parse_release,
     release_text,
+    version_text,
 )
 
 DENY_VALUES: Final = (2, "DENY")
@@ -84,10 +84,7 @@ def kb002(history: ClusterHistory, limits: VersionDriftLimits) -> Iterator[Case]
         yield case_at(row, METADATA_VERSION_FEATURE, f"{level}, the fleet's baseline is {baseline}", evidence=fact)
     days = ((history.end_ms or row["timestamp_ms"]) - row["timestamp_ms"]) / DAY_MS
     if level < newest and days > limits.max_age_days:
-        names = [
-            f"{each} ({METADATA_VERSIONS[each]})" if each in METADATA_VERSIONS else each for each in (level, newest)
-        ]
-        summary = f"{names[0]} for {days:.0f} days; every live node supports {names[1]}"
+        summary = f"{version_text(level)} for {days:.0f} days; every live node supports {version_text(newest)}"
         advice = f"kafka-features.sh {broker_server(history)} upgrade --feature metadata.version={newest}"
         yield case_at(row, "metadata.version age", summary, evidence=fact, what_to_do=advice)
 

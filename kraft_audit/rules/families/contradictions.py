@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction
-from kraft_audit.rules.columns.frame import Mask, distinct, rows_with
+from kraft_audit.rules.columns.frame import distinct, rows_with
 from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Thresholds, undecided
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES
 
 

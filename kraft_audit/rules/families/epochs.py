@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kraft_audit.capture.plan import identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import identity_of, moment_number
+from kraft_audit.rules.columns.captures import moment_number
 from kraft_audit.rules.columns.declared_recovery import FENCE_KEY, fitting_recoveries
 from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
-from kraft_audit.rules.columns.frame import Mask
 from kraft_audit.rules.columns.log_batches import HeldBatches, canonical_log, log_batches
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
+from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.tables.silver import WITHOUT_LEADER
 from kraft_audit.text.readable import HOUR_MS, nouns
 from kraft_codec.schemas import Dialect

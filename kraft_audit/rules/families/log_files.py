@@ -15,6 +15,7 @@ from typing import Any, Final
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.continuity import is_repeated
 from kraft_audit.capture.path_plans import leaves_unread
+from kraft_audit.capture.plan import identity_of
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.altered_runs import (
@@ -37,10 +38,10 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.epoch_checkpoints import epoch_mismatches
 from kraft_audit.rules.columns.kafka_commands import add_controller, controller_server, format_disk, remove_controller
 from kraft_audit.rules.columns.log_batches import canonical_log
-from kraft_audit.rules.columns.voter_sets import current_set, set_at
+from kraft_audit.rules.columns.voter_sets import current_set, set_at, voter_ids
 from kraft_audit.rules.registry import rule, texts, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
-from kraft_audit.text.readable import nouns, offset_span
+from kraft_audit.text.readable import capitalized, nouns, offset_span
 from kraft_codec.errors import DECOMPRESSES_ALL, READS_AS_VERSION_2, STOPS_AT_REPLAY, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.files.logdir import MISSING_FILES
@@ -189,7 +190,7 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             evidence=(capture_evidence(found.row, "log → checkpoint", **change),),
         )
     # A later copy that was read answers for an earlier one that was torn.
-    newest = {(row["node_id"], row["directory_id"] or row["path"]): row for row in captures_in_order(history)}
+    newest = {identity_of(row): row for row in captures_in_order(history)}
     unread = {(row["root"], row["path"]): row for row in newest.values() if is_log_unread(row)}
     for row in damage_rows(history, {Reason.EPOCH_WENT_BACK}):
         capture = unread.get((row["root"], row["path"]))
@@ -317,8 +318,7 @@ class OtherVoters:
 
 def other_voters(history: ClusterHistory, node_id: int | None, to_offset: int) -> OtherVoters:
     """Which other voters hold everything before an offset; disks with a gap of their own do not count."""
-    voter_set = current_set(history)
-    ids = {voter["voter_id"] for voter in voter_set["voters"]} if voter_set else set()
+    ids = voter_ids(current_set(history))
     damaged = {(row["root"], row["path"]) for row in history.rows("decode_errors") if row["reason"] in _UNSURE}
     captured = {row["node_id"]: row for row in newest_captures(history) if row["node_id"] in ids - {node_id}}
     holders = tuple(
@@ -338,7 +338,7 @@ def _place(row: TableRow) -> tuple[str, str]:
 def advice_for_lost_records(history: ClusterHistory, row: TableRow, others: OtherVoters, file: str | None) -> str:
     """What to do with a disk that lacks records which it should have, by the number of others that hold them."""
     wanted = f"find {file}" if file else "find the missing segment or snapshot"
-    search = f"{wanted[0].upper()}{wanted[1:]} (a backup, another copy of this folder)"
+    search = f"{capitalized(wanted)} (a backup, another copy of this folder)"
     if others.is_majority:
         held = f"{nouns('Node', others.holders)} hold these records"
         return f"{held}. Keep a copy of this disk, then replace it. {replacement(history, row)}"
@@ -357,13 +357,12 @@ def replacement(history: ClusterHistory, row: TableRow) -> str:
     """How a voter's disk is replaced: KIP-853's tool from kraft.version 1 on, else by formatting it again."""
     voter_set, node_id = current_set(history), row["node_id"]
     format_it = format_disk(history.cluster_id, joins=False)
-    voters = [] if voter_set is None else voter_set["voters"]
-    if voter_set is None or node_id not in {voter["voter_id"] for voter in voters}:
+    if voter_set is None or node_id not in voter_ids(voter_set):
         return f"Stop the node, empty its metadata folder, {format_it}, start it: it fetches the log."
     if voter_set["kraft_version"] < 1:
         return f"Stop node {node_id}, {format_it} on an empty disk, start it while the others run: it fetches the log."
-    server = controller_server(history, sorted(voter["voter_id"] for voter in voters if voter["voter_id"] != node_id))
-    directory = next(voter["directory_id"] for voter in voters if voter["voter_id"] == node_id)
+    server = controller_server(history, sorted(voter_ids(voter_set) - {node_id}))
+    directory = next(voter["directory_id"] for voter in voter_set["voters"] if voter["voter_id"] == node_id)
     return (
         f"Stop node {node_id}, then: {remove_controller(server, node_id, directory)}; "
         f"{format_disk(history.cluster_id, joins=True)} on an empty disk; start it; "

@@ -23,11 +23,11 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.kafka_commands import what_to_do
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, lost_voters, start_is_safe
-from kraft_audit.rules.columns.voter_sets import current_set
+from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.rules.families.committed_log import is_after
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Thresholds, undecided
-from kraft_audit.text.readable import listed
+from kraft_audit.text.readable import capitalized, listed
 
 VOTER_TABLES = ("captures", "batches", "watermarks", "voter_sets", "leader_epochs")
 EMPTY_FOR_MS = 30_000
@@ -74,7 +74,7 @@ def _set_case(history: ClusterHistory, losses: LostVoters, went_back: list[int])
     facts += [capture_evidence(row, f"ends at {replica_end(row)}: behind, as far as is known") for row in behind]
     return Case(
         _set_subject(losses),
-        ". ".join(text[:1].upper() + text[1:] for text in (*sentences, losses.sentence)),
+        ". ".join(map(capitalized, (*sentences, losses.sentence))),
         from_offset=losses.from_offset,
         evidence=tuple(facts),
         **_words("KQ020", history, losses, went_back),
@@ -140,8 +140,7 @@ def _stayed_empty(history: ClusterHistory) -> set[int]:
 
 def _all_empty(history: ClusterHistory) -> Case | None:
     """All voters' logs are empty, and their own files name epochs that they held records of."""
-    voter_set, rows = current_set(history), newest_captures(history)
-    ids = {voter["voter_id"] for voter in voter_set["voters"]} if voter_set else set()
+    ids, rows = voter_ids(current_set(history)), newest_captures(history)
     voters = [row for row in rows if row["node_id"] in ids and row["log_end_offset"] is not None]
     if {row["node_id"] for row in voters} != ids or any(replica_end(row) for row in voters):
         return None

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.frame import Mask, differs, differs_from_before, distinct, exceeds, shares
+from kraft_audit.rules.columns.frame import differs, differs_from_before, distinct, exceeds, shares
 from kraft_audit.rules.columns.open_episodes import (
     as_table_rows,
     began_at,
@@ -18,6 +18,7 @@ from kraft_audit.rules.columns.open_episodes import (
     partition_mask,
     row_at,
     rows_at,
+    storms,
     up_to_newest,
     with_previous,
 )
@@ -42,7 +43,7 @@ from kraft_audit.rules.rule_model import (
     threshold,
     undecided,
 )
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.schemas.releases import ELR_FEATURE
 
@@ -222,9 +223,6 @@ def kp015(history: ClusterHistory, limits: ReassignmentLimits) -> Iterator[Case]
             yield partition_case(states, episode, f"adding {adding}, removing {removing} for {hours:.0f} h")
 
 
-TIME_MAX_MS: Final = 1 << 61
-
-
 @dataclass(frozen=True, slots=True)
 class IsrFlappingLimits(Thresholds):
     max_changes_an_hour: int = threshold(12, "ISR changes of one partition within any hour")
@@ -256,32 +254,9 @@ def kp012(history: ClusterHistory, limits: IsrFlappingLimits) -> Iterator[Case]:
     rows = np.flatnonzero(is_other & states.exists)
     if history.carried is not None:
         rows = rows[_is_whole(history, states, rows)]
-    if len(rows) <= limit:
-        return
-    # Records may claim any time that 64 bits hold: the time between two of them must fit as well.
-    group, times_ms = np.cumsum(states.is_first)[rows], states.timestamp_ms[rows].clip(-TIME_MAX_MS, TIME_MAX_MS)
-    # A change and the one `limit` changes before it, where both are of one partition.
-    later, earlier = slice(limit, None), slice(len(rows) - limit)
-    is_storm = (group[later] == group[earlier]) & (times_ms[later] - times_ms[earlier] <= HOUR_MS)
-    hits = np.flatnonzero(is_storm)
-    if not len(hits):
-        return
-    # The same storm goes on while the changes of an excess are among those of the one before.
-    is_new = np.append(True, (np.diff(group[hits]) > 0) | (np.diff(hits) > limit))
-    starts, ends = np.flatnonzero(is_new), np.append(np.flatnonzero(is_new)[1:], len(hits)) - 1
-    storms = [
-        _Storm(int(rows[hits[first]]), int(rows[hits[last] + limit]))
-        for first, last in zip(starts.tolist(), ends.tolist(), strict=True)
-    ]
-    yield from _storm_cases(history, states, storms, limit)
-
-
-@dataclass(frozen=True, slots=True)
-class _Storm:
-    """The rows of the first and of the last change of a storm."""
-
-    first: int
-    last: int
+    groups = np.cumsum(states.is_first, dtype=np.int64)[rows]
+    spans = [(int(rows[first]), int(rows[last])) for first, last in storms(states.timestamp_ms[rows], groups, limit)]
+    yield from _storm_cases(history, states, spans, limit)
 
 
 def _is_whole(history: ClusterHistory, states: PartitionStates, rows: Rows) -> Mask:
@@ -302,24 +277,24 @@ def _is_whole(history: ClusterHistory, states: PartitionStates, rows: Rows) -> M
 
 
 def _storm_cases(
-    history: ClusterHistory, states: PartitionStates, storms: Sequence[_Storm], limit: int
+    history: ClusterHistory, states: PartitionStates, spans: Sequence[tuple[int, int]], limit: int
 ) -> Iterator[Case]:
-    """One for each storm: there may be ten thousands of them."""
-    newest = states.newest_rows(np.array([storm.last for storm in storms], np.int64))
+    """One for each storm, by the rows of its first and its last change: there may be ten thousands of them."""
+    newest = states.newest_rows(np.array([last for _, last in spans], np.int64))
     ends = [
         None if exists else row for row, exists in zip(newest.tolist(), states.exists[newest].tolist(), strict=True)
     ]
-    episodes = [Episode(_first_row(history, states, storm), end) for storm, end in zip(storms, ends, strict=True)]
-    texts = [(f"more than {limit} ISR changes within an hour", None)] * len(storms)
-    for storm, episode, case in zip(storms, episodes, partition_cases(states, episodes, texts), strict=True):
-        last_ms = int(states.timestamp_ms[storm.last])
+    episodes = [Episode(_first_row(history, states, first), end) for (first, _), end in zip(spans, ends, strict=True)]
+    texts = [(f"more than {limit} ISR changes within an hour", None)] * len(spans)
+    for (_, last), episode, case in zip(spans, episodes, partition_cases(states, episodes, texts), strict=True):
+        last_ms = int(states.timestamp_ms[last])
         is_over = episode.end is None and (history.end_ms or last_ms) - last_ms > HOUR_MS
         yield case._replace(is_over=True, to_ms=last_ms + HOUR_MS) if is_over else case
 
 
-def _first_row(history: ClusterHistory, states: PartitionStates, storm: _Storm) -> int:
+def _first_row(history: ClusterHistory, states: PartitionStates, first: int) -> int:
     """The first change of a storm; of one that was open where an earlier judgement stopped, its first change then."""
-    if history.carried is None or states.from_offset[storm.first] >= history.carried.to_offset:
-        return storm.first
-    begins = began_at(history, "KP012", Scope.PARTITION, key_of_row(states, storm.first))
-    return row_at(states, storm.first, max(begins)) if begins else storm.first
+    if history.carried is None or states.from_offset[first] >= history.carried.to_offset:
+        return first
+    begins = began_at(history, "KP012", Scope.PARTITION, key_of_row(states, first))
+    return row_at(states, first, max(begins)) if begins else first

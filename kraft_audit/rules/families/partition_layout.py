@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.frame import Mask, coded
+from kraft_audit.rules.columns.frame import coded
 from kraft_audit.rules.columns.nodes import RackHistory, broker_states, rack_history, racks
 from kraft_audit.rules.columns.open_episodes import began_at, key_of_row, row_at, rows_at
 from kraft_audit.rules.columns.partition_states import (
@@ -24,7 +24,7 @@ from kraft_audit.rules.columns.partition_states import (
 from kraft_audit.rules.finding_keys import partition_key
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Scope, Thresholds
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import plural
 

@@ -10,14 +10,14 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
-from kraft_audit.rules.columns.frame import Mask, distinct, rows_with
+from kraft_audit.rules.columns.frame import distinct, rows_with
 from kraft_audit.rules.columns.log_batches import batches_of_operations, operation_ends
 from kraft_audit.rules.columns.nodes import broker_states, status_text
 from kraft_audit.rules.columns.open_episodes import as_table_rows, begins_of, rows_at, with_previous
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Thresholds, undecided
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import plural
 

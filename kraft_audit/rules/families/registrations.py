@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+import numpy as np
+
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import audit_command
 from kraft_audit.rules.columns.kafka_commands import (
@@ -25,7 +27,7 @@ from kraft_audit.rules.columns.nodes import (
     registered_nodes,
     registrations,
 )
-from kraft_audit.rules.columns.open_episodes import began_at, look_back_ms, rows_at, rows_since
+from kraft_audit.rules.columns.open_episodes import began_at, look_back_ms, rows_at, rows_since, storms
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import (
     Case,
@@ -44,6 +46,7 @@ from kraft_codec.schemas.releases import (
     FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS,
     METADATA_VERSION_FEATURE,
     METADATA_VERSIONS,
+    version_text,
 )
 
 PROTOCOLS: Final = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
@@ -82,8 +85,11 @@ def kb001(history: ClusterHistory, limits: BrokerFlappingLimits) -> Iterator[Cas
         ):
             turns = _restarts(states.rows) if is_restart else _fencings(states.rows)
             began = _open_storm(history, states, is_restart=is_restart)
-            for storm in _storms(_whole_turns(history, turns, began), limit):
-                yield _storm_case(history, broker, _with_begin(history, storm, began), text, words)
+            turns = _whole_turns(history, turns, began)
+            times_ms = np.array([row["timestamp_ms"] for row in turns], np.int64)
+            for first, last in storms(times_ms, np.zeros_like(times_ms), limit):
+                storm = _with_begin(history, turns[first : last + 1], began)
+                yield _storm_case(history, broker, storm, text, words)
 
 
 def _open_storm(history: ClusterHistory, states: BrokerStates, *, is_restart: bool) -> TableRow | None:
@@ -155,21 +161,6 @@ def _restarts(rows: Sequence[TableRow]) -> list[TableRow]:
     ]
 
 
-def _storms(turns: Sequence[TableRow], limit: int) -> Iterator[Sequence[TableRow]]:
-    """Each run of turns of which `limit` and one more lie within an hour."""
-    begin = end = 0
-    for last in range(limit, len(turns)):
-        if turns[last]["timestamp_ms"] - turns[last - limit]["timestamp_ms"] > HOUR_MS:
-            continue
-        if last - limit >= end:
-            if end:
-                yield turns[begin:end]
-            begin = last - limit
-        end = last + 1
-    if end:
-        yield turns[begin:end]
-
-
 @rule("KB003", control="access", needs=("broker_changes", "controller_changes"))
 def kb003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for kind in ("broker", "controller"):
@@ -238,7 +229,7 @@ def kb008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 def _blocking_case(history: ClusterHistory, node: RegisteredNode, level: int, newest: int | None) -> Case:
     """A registration that blocks levels up to `newest`; None where it blocks nothing that another node supports."""
-    supported = f"metadata.version {_level(node.lowest_level)} to {_level(node.level)}"
+    supported = f"metadata.version {version_text(node.lowest_level)} to {version_text(node.level)}"
     state = {
         ("controller", True): "is no voter and was not captured: a ghost where that controller is gone",
         ("controller", False): "is part of the cluster",
@@ -248,7 +239,7 @@ def _blocking_case(history: ClusterHistory, node: RegisteredNode, level: int, ne
     summary = f"its registration supports {supported}; it {state}"
     severity = Severity.LOW
     if newest is not None:
-        summary += f"; no upgrade past {_level(node.level)} passes, the others support {_level(newest)}"
+        summary += f"; no upgrade past {version_text(node.level)} passes, the others support {version_text(newest)}"
         severity = Severity.HIGH if node.is_ghost else Severity.MEDIUM
     fact = evidence_at(node.row, f"its registration: {supported}", epoch=node.row["from_epoch"])
     advice = _way_out(history, node, level, newest)
@@ -278,19 +269,16 @@ def _removal(history: ClusterHistory, node: RegisteredNode, level: int, newest: 
         return text, unregister_controller(controller_server(history), node.node_id)
     if newest is None:
         text = (
-            f"Nothing now: below metadata.version {_level(FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS)} no command "
-            f"removes it. It will block the first upgrade past {_level(node.level)}; explain KB008 says how to pass it."
+            f"Nothing now: below metadata.version {version_text(FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS)} no command "
+            f"removes it. It will block the first upgrade past {version_text(node.level)}; explain KB008 says "
+            "how to pass it."
         )
         return text, None
     text = (
-        f"Unregistering is refused at metadata.version {_level(level)}. If controller {node.node_id} is gone for good, "
-        "an empty one with its node.id and the new release has to replace the registration."
+        f"Unregistering is refused at metadata.version {version_text(level)}. If controller {node.node_id} is gone for "
+        "good, an empty one with its node.id and the new release has to replace the registration."
     )
     return text, None
-
-
-def _level(level: int) -> str:
-    return f"{level} ({METADATA_VERSIONS[level]})" if level in METADATA_VERSIONS else str(level)
 
 
 @rule("KB010", control="durability", needs=("broker_changes",))

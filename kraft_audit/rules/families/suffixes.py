@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from kraft_audit.capture.plan import identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import STILL_HELD
-from kraft_audit.rules.columns.captures import identity_of, newest_captures
+from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import (
     BatchColumns,
@@ -96,11 +97,11 @@ def _is_same_batch(batches: HeldBatches, row: int, again: int) -> bool:
 
 def _suffix_case(history: ClusterHistory, batches: HeldBatches, log: CanonicalBatches, rows: list[int]) -> Case:
     first = rows[0]
-    node_id, where = batches.identities[int(batches.replica[first])]
-    name = f"node {node_id}" if node_id is not None else f"replica at {where.split(chr(0))[-1]}"
+    identity = batches.identities[int(batches.replica[first])]
+    node_id, directory_id, path = identity
+    name = f"node {node_id}" if node_id >= 0 else f"replica at {path}"
     offset, epoch = int(batches.base_offset[first]), int(batches.leader_epoch[first])
     end = int(batches.last_offset[rows[-1]]) + 1
-    identity = batches.identities[int(batches.replica[first])]
     doubt = _doubt(history, batches, log, rows)
     is_newest = any(identity_of(capture) == identity for capture in newest_captures(history))
     is_over = not is_newest or all(batches.until[row] != STILL_HELD for row in rows)
@@ -117,7 +118,7 @@ def _suffix_case(history: ClusterHistory, batches: HeldBatches, log: CanonicalBa
         epoch=epoch,
         evidence=(fact, *_places(history, batches, rows)),
         is_over=is_over,
-        directory_id=None if node_id is None else where,
+        directory_id=directory_id if node_id >= 0 else None,
         **({} if doubt is None or is_over else {**words_for("KQ001", "in_doubt"), "why": doubt}),
     )
 

@@ -33,6 +33,7 @@ from kraft_audit.rules.columns.voter_sets import (
     ids_of,
     kafka_overlap_verdict,
     keys_of,
+    leaders_of,
     metadata_between,
     named,
     set_evidence,
@@ -257,8 +258,7 @@ def kv010(history: ClusterHistory, limits: RemovedLeaderLimits) -> Iterator[Case
     log = canonical_log(history)
     for change in canonical_changes(history):
         epoch, removed_ms = change.row["from_epoch"], change.row["timestamp_ms"]
-        leaders = {row["leader_id"] for row in history.rows("leader_epochs") if row["epoch"] == epoch}
-        removed_leaders = (ids_of(change.before) - ids_of(change.after)) & leaders
+        removed_leaders = (ids_of(change.before) - ids_of(change.after)) & leaders_of(history, epoch)
         later = (log.leader_epoch == epoch) & (log.base_offset > change.offset)
         if not removed_leaders or not later.any():
             continue

@@ -48,6 +48,7 @@ def test_replicas_without_an_id_differ_by_their_folders(tmp_path: Path) -> None:
     batch = {
         "cluster_id": "a",
         "directory_id": None,
+        "root": "host",
         "source": "log",
         "valid": True,
         "plan": 1,
@@ -61,6 +62,7 @@ def test_replicas_without_an_id_differ_by_their_folders(tmp_path: Path) -> None:
     }
     rows = [
         {**batch, "node_id": None, "path": "x"},
+        {**batch, "node_id": None, "path": "x", "root": "other-host"},
         {**batch, "node_id": None, "path": "y"},
         {**batch, "node_id": 1, "path": "x"},
         {**batch, "node_id": 1, "path": "moved"},
@@ -74,8 +76,10 @@ def test_replicas_without_an_id_differ_by_their_folders(tmp_path: Path) -> None:
         ("1", 2, "truncated"),
         ("None", 1, "present"),
         ("None", 1, "present"),
+        ("None", 1, "present"),
     ]
-    assert sorted(row["path"] for row in found if row["node_id"] is None) == ["x", "y"]
+    places = [("host", "x"), ("host", "y"), ("other-host", "x")]
+    assert sorted((row["root"], row["path"]) for row in found if row["node_id"] is None) == places
 
 
 def test_all_rows_of_a_clusters_newest_plan_and_of_these_clusters_alone(tmp_path: Path) -> None:
@@ -96,6 +100,7 @@ def test_captures_of_the_plans_that_saw_a_replica_the_logs_end_or_anything_last(
             "cluster_id": "a",
             "node_id": node_id,
             "directory_id": "d",
+            "root": "r",
             "path": "p",
             "plan": plan,
             "last_timestamp_ms": last_timestamp_ms,

@@ -12,6 +12,7 @@ from tests.builders.histories import HistoryBuilder
 
 T_LATER_MS = 120_000
 SECOND: dict[str, Any] = {"capture": "b", "capture_number": 1}
+NO_ID: Any = None
 
 
 def copies(build: HistoryBuilder, second_end: int, *, others_end: int | None = None, **more: Any) -> None:
@@ -82,7 +83,18 @@ def test_node_dirs_without_a_node_id_are_those_of_their_roots() -> None:
     """Two hosts whose copies lack meta.properties: each holds its log in the same folder."""
     builder = HistoryBuilder()
     for number, root in enumerate(("host-a", "host-b")):
-        builder.capture(None, 10, root=root, path="kraft", capture=root, capture_number=number)
-    builder.capture(None, 20, root="host-a", path="kraft", capture="later", capture_number=2)
+        builder.capture(NO_ID, 10, root=root, path="kraft", capture=root, capture_number=number)
+    builder.capture(NO_ID, 20, root="host-a", path="kraft", capture="later", capture_number=2)
     newest = newest_captures(builder.history())
     assert sorted((row["root"], row["log_end_offset"]) for row in newest) == [("host-a", 20), ("host-b", 10)]
+
+
+def test_a_torn_copy_is_answered_by_a_later_one_of_its_root_alone(build: HistoryBuilder) -> None:
+    """A later copy that was read stands for an earlier torn one of the same disk, not for that of another host."""
+    torn: dict[str, Any] = {"root": "host-a", "path": "kraft", "directory_id": None}
+    build.capture(NO_ID, 0, log_end_offset=None, bytes_unread=100, **torn)
+    build.damage(NO_ID, "EPOCH_WENT_BACK", file_name="leader-epoch-checkpoint", **torn)
+    build.capture(NO_ID, 10, **torn | {"root": "host-b"}, **SECOND)
+    assert [found.status for found in build.findings("KQ013")] == [Status.RAISED]
+    build.capture(NO_ID, 10, capture="c", capture_number=2, **torn)
+    assert [found.status for found in build.findings("KQ013")] == [Status.CLEAR]
