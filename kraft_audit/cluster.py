@@ -312,10 +312,10 @@ class Cluster(OpenedCluster):
         """
         from kraft_audit.recovery.may_i.broker_permission import permission
 
-        found = permission(question, *self.start_safety, self.history)
-        if found is None:
+        answer = permission(question, *self.start_safety, self.history)
+        if answer is None:
             raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
-        return found
+        return answer
 
     def permissions(self, path: str | None = None) -> Permissions:
         """What `may_i` answers about every controller, all voters running, and of brokers what may not be done.

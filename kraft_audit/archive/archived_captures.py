@@ -73,14 +73,14 @@ class ArchivedStorage(Storage):
 
     def list_dir(self, path: str) -> Listing:
         prefix = f"{path}/" if path else ""
-        found: dict[str, DirEntry] = {}
+        entry_of: dict[str, DirEntry] = {}
         for name, file in self._files.items():
             if name.startswith(prefix):
                 first, slash, _ = name[len(prefix) :].partition("/")
                 kind = EntryKind.DIRECTORY if slash else EntryKind.FILE
                 sizes = (0, 0) if slash else (file.size_bytes, file.mtime_ms)
-                found[first] = DirEntry(first, kind, *sizes)
-        return Listing(tuple(found[name] for name in sorted(found)))
+                entry_of[first] = DirEntry(first, kind, *sizes)
+        return Listing(tuple(entry_of[name] for name in sorted(entry_of)))
 
     def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
         if path not in self._files:
@@ -190,8 +190,8 @@ def archived_cluster(
 def accepted_captures(table: pa.Table) -> list[ArchivedCapture]:
     """The captures that were used, in the order in which they were read."""
     rows = [row for row in table.to_pylist() if row["accepted"]]
-    found = [ArchivedCapture(row, _stamp(row), identity_of(row)) for row in rows]
-    return sorted(found, key=lambda capture: (capture.stamp, str(capture.identity)))
+    captures = [ArchivedCapture(row, _stamp(row), identity_of(row)) for row in rows]
+    return sorted(captures, key=lambda capture: (capture.stamp, str(capture.identity)))
 
 
 def capture_key(row: Mapping[str, Any]) -> CaptureKey:
@@ -231,10 +231,10 @@ class _Holdings:
 
     def at(self, capture: ArchivedCapture) -> Rows:
         """The batches that a replica held when it was captured, by offset."""
-        found = self._rows.get(capture.identity)
-        if found is None:
+        rows = self._rows.get(capture.identity)
+        if rows is None:
             return np.zeros(0, np.int64)
-        numbers, stamps, place_of, is_present = found
+        numbers, stamps, place_of, is_present = rows
         seen = sum(stamp <= capture.stamp for stamp in stamps)
         places = np.flatnonzero(place_of < seen)
         numbers, is_present = numbers[places], is_present[places]

@@ -67,8 +67,8 @@ def _is_of(rows: pa.Table, captures: frozenset[CaptureKey]) -> npt.NDArray[np.bo
     _, first, which = np.unique(codes, return_index=True, return_inverse=True)
     different = rows.select(list(_KEY_COLUMNS)).take(pa.array(first)).to_pylist()
     is_one = np.array([capture_key(row) in captures for row in different], bool)
-    found: npt.NDArray[np.bool_] = is_one[which] if len(is_one) else np.zeros(0, bool)
-    return found
+    mask: npt.NDArray[np.bool_] = is_one[which] if len(is_one) else np.zeros(0, bool)
+    return mask
 
 
 class _OwnTables:
@@ -144,15 +144,15 @@ def archived_histories(
     if len(split) < 2:
         return [ArchivedHistory(whole)]
     summaries = tuple(_as_captured(summary, whole, places) for summary in split[0].history_of.histories)
-    found = []
+    histories = []
     members = _members(split, whole, tables.captures())
     for place, (mine, history) in enumerate(zip(members, split, strict=True)):
         others = frozenset(key for theirs in members if theirs is not mine for key in theirs)
         own = CaptureFilter(mine, others, place == 0)
         cluster = put_together(_OwnTables(tables, own))
         plan = replace(cluster.plan, aliases=history.aliases, history_of=HistoryOf(place, summaries))
-        found.append(ArchivedHistory(replace(cluster, plan=plan), own))
-    return found
+        histories.append(ArchivedHistory(replace(cluster, plan=plan), own))
+    return histories
 
 
 def _as_it_lay(whole: ArchivedCluster, rows: Mapping[CaptureKey, Mapping[str, Any]]) -> ClusterPlan:

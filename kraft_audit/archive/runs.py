@@ -85,10 +85,10 @@ class ArchivedRuns:
             if len(self._held) > BLOCKS_HELD:
                 self._held.popitem(last=False)
         self._held.move_to_end(block)
-        found = self._held[block].get(number)
-        if found is None:
+        content = self._held[block].get(number)
+        if content is None:
             raise InputError("archive", f"run {self._rows[number]['from_offset']} is gone: is the lake being vacuumed?")
-        return found
+        return content
 
     def batches(self, source: str) -> ArchivedBatches:
         """Every batch of a source, by its original key, in the order of the runs."""
@@ -137,7 +137,7 @@ class ArchivedRuns:
 
     def _read(self, number: int) -> dict[int, Bytes]:
         block = self._blocks[number]
-        found = {}
+        contents = {}
         rows = self._tables.contents(block.source, block.from_offset, block.to_offset)
         for batch in rows.to_batches():
             names = ("from_offset", "leader_epoch", "first_crc")
@@ -145,8 +145,8 @@ class ArchivedRuns:
             for key, content in zip(keys, batch.column("content"), strict=True):
                 run = self._numbers.get((block.source, *key))
                 if run is not None:
-                    found[run] = _as_read(byte_array(content.as_buffer()), self._rows[run]["unknown_records"])
-        return found
+                    contents[run] = _as_read(byte_array(content.as_buffer()), self._rows[run]["unknown_records"])
+        return contents
 
 
 def _as_read(content: Bytes, unknown_records: Sequence[Mapping[str, Any]]) -> Bytes:

@@ -31,15 +31,15 @@ def whole_batches(
 
     Segments that cannot be read have none: the reading that follows reports them.
     """
-    left, found = set(wanted), {}
+    left, contents = set(wanted), {}
     for replica in replicas:
         for file in replica.files:
             if left and file.kind == FileKind.SEGMENT:
                 path = join(replica.path, file.name)
                 for key, content in _batches(storage_of(replica.root), path, file.to_position, left):
-                    found[key] = content
+                    contents[key] = content
                     left.discard(key)
-    return found
+    return contents
 
 
 def _batches(

@@ -120,7 +120,7 @@ class BranchTree:
             epoch = branch.epochs[0][0] if branch.epochs else self.branches[branch.parent].last_epoch
             if epoch == self.branches[branch.parent].last_epoch:
                 siblings[branch.parent, branch.from_offset, epoch].append(branch.number)
-        found = [
+        runs = [
             *rejoined_runs(self._rejoins, spans, paths, starts, self._disks),
             *parted_runs(
                 {at: each for at, each in siblings.items() if len(each) > 1}, spans, paths, starts, self._disks
@@ -129,8 +129,8 @@ class BranchTree:
         for key, versions in self._begun_otherwise(begun).items():
             # A log that ends there or before says nothing of what comes after.
             beyond = [path if end > key[1] else frozenset() for path, (end, _) in zip(paths, self._end_of, strict=True)]
-            found += parted_runs({key: versions}, spans, beyond, starts, self._disks)
-        return found
+            runs += parted_runs({key: versions}, spans, beyond, starts, self._disks)
+        return runs
 
     def _begun_without_leader(self, led_from: Collection[tuple[int, int]]) -> list[Branch]:
         """The branches that begin with no LeaderChange, but those that rejoin."""
@@ -146,7 +146,7 @@ class BranchTree:
 
         Equal batches would be one branch. By (NO_PARENT, offset, epoch), the branches that hold it.
         """
-        found: dict[tuple[int, int, int], list[int]] = {}
+        versions_at: dict[tuple[int, int, int], list[int]] = {}
         for branch in begun:
             offset = branch.from_offset
             if branch.parent is not None or not offset or not branch.epochs:
@@ -154,8 +154,8 @@ class BranchTree:
             epoch = branch.epochs[0][0]
             others = [each.number for each in self.branches if each is not branch and _holds(each, offset, epoch)]
             if others:
-                found[NO_PARENT, offset, epoch] = sorted([*others, branch.number])
-        return found
+                versions_at[NO_PARENT, offset, epoch] = sorted([*others, branch.number])
+        return versions_at
 
     def _path(self, branch: int | None) -> Iterator[int]:
         while branch is not None:

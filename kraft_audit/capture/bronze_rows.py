@@ -82,14 +82,14 @@ class BronzeRows:
         is_known = chunk.is_read_before or not self.is_selected(replica)
         if not chunk.refused or BATCHES.name not in self.tables or is_known:
             return
-        found = [
+        refusals = [
             (row, str(finding.reason))
             for finding in chunk.refused
             for row in range(finding.row, finding.row + finding.row_count)
             if self._is_new(replica, chunk, row)
         ]
-        if found:
-            rows, reasons = zip(*found, strict=True)
+        if refusals:
+            rows, reasons = zip(*refusals, strict=True)
             counts = np.full(len(rows), NOT_DECODED, np.int64)
             self._refused.append(self._batches(replica, chunk, np.array(rows), source, pa.array(reasons), counts))
 

@@ -193,11 +193,11 @@ class ClusterPass:
                 batches, chunk = self._store.add(part.replica, part.chunk, rows, branches)
                 stored.parts.append(batches)
                 if self.tables:
-                    found = []
+                    batch_records = []
                     for own, records in self._decoder.batches(chunk, numbers, chunk.rows):
-                        found.append(records)
+                        batch_records.append(records)
                         yield part, own, records
-                    self._store.keep_records(batches, found, is_redacted=self._redacts)
+                    self._store.keep_records(batches, batch_records, is_redacted=self._redacts)
             if self.tables:
                 return
         for part, numbers, rows in window.runs(self._wanted(window, is_known), is_known.astype(np.int64)):
@@ -264,15 +264,15 @@ class ClusterPass:
         self, copy: SnapshotCopy, stored: StoredBatches, decoded: DecodedBatches, *, is_archived: bool
     ) -> Iterator[TableRows]:
         chunk = stored.place if isinstance(stored.place, Chunk) else self._store.chunk(stored)
-        found = []
+        batch_records = []
         for numbers, records in self._decoder.batches(chunk, np.arange(len(chunk)), chunk.rows):
-            found.append(records)
+            batch_records.append(records)
             judge(decoded, numbers, records)
             yield from self._record_rows(copy.replica, records, copy.source, is_archived=is_archived)
         for number in np.flatnonzero(decoded.status != OK).tolist():
             self._emitter.refuse(copy.replica, chunk, int(chunk.rows[number]), decoded, number)
         if self._keeps_records:
-            self._store.keep_records(stored, found, is_redacted=self._redacts)
+            self._store.keep_records(stored, batch_records, is_redacted=self._redacts)
 
 
 def _read_before(window: Window, known: KnownWindow | None) -> Mask:

@@ -70,7 +70,7 @@ class DeclaredRescue:
             copy, lost = source["copy"], list(_lost(document))
             snapshot = f"{METADATA_LOG_DIR}/{snapshot_name(document['offset'], document['epoch'])}"
             copies = [each["copy"] for each in plan["outcomes"]]
-            found = cls(
+            rescue = cls(
                 document["written_ms"],
                 document["cluster_id"],
                 node["node_id"],
@@ -98,7 +98,7 @@ class DeclaredRescue:
             raise ValueError(f"it lacks {missing} of what `rescue` writes") from None
         except TypeError:
             raise ValueError("it is not of the form that `rescue` writes") from None
-        return found._checked()
+        return rescue._checked()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -145,42 +145,42 @@ def read_rescue(
     """What a node dir's rescue.json declares, compared with the dir; None, and why, where it cannot be read."""
     path = join(replica.path, file.name)
     try:
-        found = DeclaredRescue.of_document(read_document(storage.read_small(path, DECLARATION_BYTES_MAX)))
+        rescue = DeclaredRescue.of_document(read_document(storage.read_small(path, DECLARATION_BYTES_MAX)))
     except CodecError as problem:
         return None, (damage_of(path, problem, file.size_bytes),)
     except ValueError as problem:
         return None, (Damage(path, 0, file.size_bytes, Reason.BAD_FILE, f"rescue.json: {problem}"),)
-    return replace(found, misfit=next(_misfits(storage, replica, found), None)), ()
+    return replace(rescue, misfit=next(_misfits(storage, replica, rescue), None)), ()
 
 
-def _misfits(storage: Storage, replica: ReplicaPlan, found: DeclaredRescue) -> Iterator[str]:
+def _misfits(storage: Storage, replica: ReplicaPlan, rescue: DeclaredRescue) -> Iterator[str]:
     """What contradicts a declaration in its own node dir."""
-    if replica.cluster_id != found.cluster_id:
-        yield f"it is of cluster {found.cluster_id}, this dir of {replica.cluster_id or 'none'}"
-    if (replica.node_id, replica.directory_id) != (found.node_id, found.directory_id):
+    if replica.cluster_id != rescue.cluster_id:
+        yield f"it is of cluster {rescue.cluster_id}, this dir of {replica.cluster_id or 'none'}"
+    if (replica.node_id, replica.directory_id) != (rescue.node_id, rescue.directory_id):
         declared, there = (
             f"node {node_id}, directory {directory_id}"
             for node_id, directory_id in (
-                (found.node_id, found.directory_id),
+                (rescue.node_id, rescue.directory_id),
                 (replica.node_id, replica.directory_id),
             )
         )
         yield f"it is of {declared}, this dir of {there}"
-    if found.newest_epoch >= found.epoch or max(found.end_offset, found.cut) > found.offset:
-        yield f"offset {found.offset} in epoch {found.epoch} lies in the old log, and fences nothing"
+    if rescue.newest_epoch >= rescue.epoch or max(rescue.end_offset, rescue.cut) > rescue.offset:
+        yield f"offset {rescue.offset} in epoch {rescue.epoch} lies in the old log, and fences nothing"
     for file in replica.files:
-        if file.kind == FileKind.SEGMENT and file.base_offset is not None and file.base_offset < found.offset:
-            yield f"it says that the log begins at {found.offset}, and there is {file.name}"
+        if file.kind == FileKind.SEGMENT and file.base_offset is not None and file.base_offset < rescue.offset:
+            yield f"it says that the log begins at {rescue.offset}, and there is {file.name}"
     snapshots = {(file.base_offset, file.epoch): file for file in replica.files if file.kind == FileKind.SNAPSHOT}
-    own = snapshots.get((found.offset, found.epoch))
+    own = snapshots.get((rescue.offset, rescue.epoch))
     if own is None:
         newer = ((base_offset or 0, epoch or 0) for base_offset, epoch in snapshots)
-        if not any(end > found.offset and epoch > found.epoch for end, epoch in newer):
-            yield f"the snapshot that ends at {found.offset} in epoch {found.epoch} is not there"
+        if not any(end > rescue.offset and epoch > rescue.epoch for end, epoch in newer):
+            yield f"the snapshot that ends at {rescue.offset} in epoch {rescue.epoch} is not there"
         return  # a newer one stands for it
     digest = _sha256(storage, replica, own)
-    if digest is not None and digest != found.snapshot_sha256:
-        yield f"{own.name} has SHA-256 {digest[:12]}…, it says {found.snapshot_sha256[:12]}…"
+    if digest is not None and digest != rescue.snapshot_sha256:
+        yield f"{own.name} has SHA-256 {digest[:12]}…, it says {rescue.snapshot_sha256[:12]}…"
 
 
 def _sha256(storage: Storage, replica: ReplicaPlan, file: FilePlan) -> str | None:

@@ -136,10 +136,10 @@ class RecordWindow:
 
 def batches_of(records: RecordColumns, name: str) -> list[pa.RecordBatch]:
     """The non-empty batches with records of one type, ascending by offset."""
-    found = records.get(name)
-    if found is None:
+    rows = records.get(name)
+    if rows is None:
         return []
-    batches = [found] if isinstance(found, pa.RecordBatch) else found.to_batches()
+    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
     return [batch for batch in batches if batch.num_rows]
 
 
@@ -165,15 +165,15 @@ class ControlRecord:
 
 def control_records(records: RecordColumns, dialect: Dialect = Dialect.KIP853) -> list[ControlRecord]:
     """The control records of a window in log order."""
-    found: list[ControlRecord] = []
+    controls: list[ControlRecord] = []
     for control in CONTROL_TYPES[dialect].values():
         batch = records.get(control.message.name)
         if batch is None:
             continue
         for row in batch.to_pylist():
             offset, leader_epoch, timestamp_ms = (row[name] for name in ENVELOPE)
-            found.append(ControlRecord(offset, leader_epoch, timestamp_ms, control.name, row))
-    return sorted(found, key=lambda record: record.offset)
+            controls.append(ControlRecord(offset, leader_epoch, timestamp_ms, control.name, row))
+    return sorted(controls, key=lambda record: record.offset)
 
 
 def controls_of(index: RecordIndex, dialect: Dialect) -> list[ControlRecord]:
@@ -217,24 +217,24 @@ def _typed_batch(index: RecordIndex, message: Message, mask: Mask | None) -> pa.
 
 def rows_in_order(records: RecordColumns, names: Iterable[str]) -> list[tuple[str, dict[str, Any]]]:
     """The records of the named types as (message name, row) in log order; for types that are rare in a log."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    named_rows: list[tuple[str, dict[str, Any]]] = []
     for name in names:
         batch = records.get(name)
         if batch is not None and batch.num_rows:
-            found.extend((name, row) for row in batch.to_pylist())
-    return sorted(found, key=lambda entry: int(entry[1]["offset"]))
+            named_rows.extend((name, row) for row in batch.to_pylist())
+    return sorted(named_rows, key=lambda entry: int(entry[1]["offset"]))
 
 
 def between(records: RecordColumns, from_offset: int | None, to_offset: int | None) -> dict[str, pa.RecordBatch]:
     """The records with from_offset <= offset < to_offset; None is no bound. Types without records are left out."""
-    found = {}
+    batches = {}
     for name, batch in records.items():
         offsets = batch.column("offset").to_numpy()
         start = 0 if from_offset is None else int(np.searchsorted(offsets, from_offset))
         end = len(offsets) if to_offset is None else int(np.searchsorted(offsets, to_offset))
         if start < end:
-            found[name] = batch.slice(start, end - start)
-    return found
+            batches[name] = batch.slice(start, end - start)
+    return batches
 
 
 def end_of(records: RecordColumns, window_end: int) -> int:

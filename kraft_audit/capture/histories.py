@@ -149,15 +149,15 @@ class _Log:
     @cached_property
     def snapshots(self) -> list[SnapshotStamp]:
         """Its snapshots, those of formatting left out."""
-        found = []
+        stamps = []
         for file in self._directory.of_kind(FileKind.SNAPSHOT):
             header = next(iter(self._read(file)), None)
             if header is None or not file.base_offset or file.epoch is None:
                 continue
             for fields in _fields(header[1], header[0], self._dialect):
                 if "lastContainedLogTimestamp" in fields:
-                    found.append((file.base_offset, file.epoch, fields["lastContainedLogTimestamp"]))
-        return found
+                    stamps.append((file.base_offset, file.epoch, fields["lastContainedLogTimestamp"]))
+        return stamps
 
     @property
     def last(self) -> BatchStamp | None:
@@ -191,14 +191,14 @@ class _Log:
         newest = sorted(self._directory.of_kind(FileKind.SNAPSHOT), key=lambda file: (file.base_offset, file.epoch))[
             -1:
         ]
-        found: set[Address] = set()
+        addresses: set[Address] = set()
         for header, buffer in [*self._beginning, *(pair for file in newest for pair in self._read(file))]:
             for fields in _fields(buffer, header, self._dialect):
                 if "controllerId" in fields:
-                    found |= _addresses(fields["controllerId"], fields.get("endPoints"))
+                    addresses |= _addresses(fields["controllerId"], fields.get("endPoints"))
                 for voter in fields.get("voters") or ():
-                    found |= _addresses(voter["voterId"], voter.get("endpoints"))
-        return frozenset(found)
+                    addresses |= _addresses(voter["voterId"], voter.get("endpoints"))
+        return frozenset(addresses)
 
     @cached_property
     def _beginning(self) -> list[tuple[BatchHeader, bytes]]:

@@ -78,11 +78,15 @@ class LogReader:
         if state is None:
             self.segments = [FileTally(tally.plan) for tally in self.segments]
             tallies.update((tally.plan.name, tally) for tally in self.segments)
-            for found in damages:
-                if found.reason is Reason.BAD_FILE:
-                    tally = tallies[by_path[found.path].plan.name]
+            for problem in damages:
+                if problem.reason is Reason.BAD_FILE:
+                    tally = tallies[by_path[problem.path].plan.name]
                     damage.add(
-                        tally, found.reason, found.detail, position=found.position, length_bytes=found.length_bytes
+                        tally,
+                        problem.reason,
+                        problem.detail,
+                        position=problem.position,
+                        length_bytes=problem.length_bytes,
                     )
             if ordered and ordered[0].is_confirmed and by_path[ordered[0].file.path].plan is self.segments[0].plan:
                 self.first_offset = ordered[0].first_offset

@@ -75,31 +75,31 @@ def plan_path(
     theirs, in the order of the given paths. Raises InputError where there is no metadata log at all, ChoiceError where
     no capture has that name, or other logs than `named` do not say whose they are.
     """
-    found, damages = _discover(root, open_storage, captured_at_ms, dialect, is_complete=True)
+    replicas, damages = _discover(root, open_storage, captured_at_ms, dialect, is_complete=True)
     if named:
         with open_storage(root) as storage:
-            found = _as_named(root, found, named, storage.starts)
+            replicas = _as_named(root, replicas, named, storage.starts)
     if capture is not None:
-        plans_found = [replica.plan for replica in found]
-        wanted = capture_named(capture, plans_found)
-        found = [replica for replica in found if replica.plan.capture == wanted]
-        if not found:
-            raise ChoiceError(root, f"no capture {capture!r}: {captures_text(plans_found)}")
-    if not found:
+        all_plans = [replica.plan for replica in replicas]
+        wanted = capture_named(capture, all_plans)
+        replicas = [replica for replica in replicas if replica.plan.capture == wanted]
+        if not replicas:
+            raise ChoiceError(root, f"no capture {capture!r}: {captures_text(all_plans)}")
+    if not replicas:
         raise InputError(root, _no_log_text(damages))
     groups: dict[str, list[_DiscoveredReplica]] = defaultdict(list)
-    for replica in found:
-        groups[replica.plan.cluster_id or _cluster_by_content(replica, found)].append(replica)
+    for replica in replicas:
+        groups[replica.plan.cluster_id or _cluster_by_content(replica, replicas)].append(replica)
     plans = []
     damages_of = _damages_by_cluster(damages, groups)
     for cluster_id in sorted(groups):
-        replicas, own = _in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
-        plans.append(ClusterPlan(0, "", cluster_id, dialect, replicas, damages=own, captured_at_ms=captured_at_ms))
+        members, own = _in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
+        plans.append(ClusterPlan(0, "", cluster_id, dialect, members, damages=own, captured_at_ms=captured_at_ms))
     return plans
 
 
 def _as_named(
-    root: str, found: Sequence[_DiscoveredReplica], named: Sequence[tuple[str, int]], starts: Sequence[str]
+    root: str, replicas: Sequence[_DiscoveredReplica], named: Sequence[tuple[str, int]], starts: Sequence[str]
 ) -> list[_DiscoveredReplica]:
     """The replicas, those without a meta.properties as their owner names them."""
 
@@ -110,7 +110,7 @@ def _as_named(
         )
 
     nameless = sorted(
-        (replica for replica in found if replica.plan.node_id is None),
+        (replica for replica in replicas if replica.plan.node_id is None),
         key=lambda replica: (place(replica.plan.log_dir or replica.plan.path), replica.plan.path),
     )
     if len(nameless) != len(named):
@@ -122,7 +122,7 @@ def _as_named(
     }
     for replica in nameless:
         replica.plan = plans[id(replica)]
-    return list(found)
+    return list(replicas)
 
 
 def leaves_unread(reason: str, detail: str) -> bool:
@@ -132,11 +132,11 @@ def leaves_unread(reason: str, detail: str) -> bool:
 
 def unread_lines(damages: Iterable[PlannedDamage]) -> Iterator[str]:
     """One line for each root that could not be read whole: its damage that is highest in the tree."""
-    found: dict[str, list[PlannedDamage]] = {}
+    unread_by_root: dict[str, list[PlannedDamage]] = {}
     for damage in damages:
         if leaves_unread(damage.reason, damage.detail):
-            found.setdefault(damage.root, []).append(damage)
-    for root, unread in found.items():
+            unread_by_root.setdefault(damage.root, []).append(damage)
+    for root, unread in unread_by_root.items():
         first = min(unread, key=lambda damage: damage.path.count("/"))
         where = root if first.path in ("", root.rpartition("/")[2]) else f"{root}: {first.path}"
         position = f" at byte {first.position}" if first.position else ""
@@ -152,16 +152,16 @@ def _damages_by_cluster(
     Damage in the folder of a cluster's replica belongs to that cluster. Anything else that could not be listed or
     unpacked may have held replicas of any cluster, so all of them report it. The rest hides nothing: one reports it.
     """
-    found: dict[str, list[PlannedDamage]] = {cluster_id: [] for cluster_id in sorted(groups)}
+    damages_of: dict[str, list[PlannedDamage]] = {cluster_id: [] for cluster_id in sorted(groups)}
     named = [(cluster_id, replica.plan) for cluster_id, group in groups.items() if cluster_id for replica in group]
     folders = {f"{printable(plan.path)}/": cluster_id for cluster_id, plan in named}
     for damage in damages:
         owners = {cluster_id for folder, cluster_id in folders.items() if f"{damage.path}/".startswith(folder)}
         if not owners:
-            owners = set(found) if leaves_unread(damage.reason, damage.detail) else {next(iter(found))}
+            owners = set(damages_of) if leaves_unread(damage.reason, damage.detail) else {next(iter(damages_of))}
         for cluster_id in owners:
-            found[cluster_id].append(damage)
-    return found
+            damages_of[cluster_id].append(damage)
+    return damages_of
 
 
 def plan_cluster(
@@ -180,23 +180,23 @@ def plan_cluster(
     `cluster_id` is the expected id, None for the one that most replicas name. Replicas of another cluster stay in the
     plan: the reading refuses and reports them. A path that cannot be read becomes damage; InputError where no path can.
     """
-    found: list[_DiscoveredReplica] = []
+    replicas: list[_DiscoveredReplica] = []
     damages: list[PlannedDamage] = []
     failures: list[InputError] = []
     for root in roots:
         try:
-            found_below, damage = _discover(root, open_storage, captured_at_ms, dialect)
+            replicas_below, damage = _discover(root, open_storage, captured_at_ms, dialect)
         except InputError as error:
             failures.append(error)
             damages.append(PlannedDamage(root, "", 0, 0, Reason.UNREADABLE, error.detail))
             continue
-        found += found_below
+        replicas += replicas_below
         damages += damage
-    if not found:
+    if not replicas:
         if failures:
             raise failures[0]
         raise InputError(", ".join(roots), _no_log_text(damages))
-    replica_count = Counter(replica.plan.cluster_id for replica in found if replica.plan.cluster_id)
+    replica_count = Counter(replica.plan.cluster_id for replica in replicas if replica.plan.cluster_id)
     if cluster_id is None:
         cluster_id = min(replica_count, key=lambda name: (-replica_count[name], name)) if replica_count else ""
     return ClusterPlan(
@@ -204,7 +204,7 @@ def plan_cluster(
         name,
         cluster_id,
         dialect,
-        _in_time(found),
+        _in_time(replicas),
         tuple(sorted(defaults)),
         damages=tuple(damages),
         captured_at_ms=captured_at_ms,
@@ -218,11 +218,11 @@ def _discover(
     with open_storage(root) as storage:
         discovery = discover(storage)
         storage.read_ahead([file.path for replica in discovery.replicas for file in _read_to_plan(replica)])
-        found = [
+        replicas = [
             _discovered_replica(root, storage, replica, captured_at_ms, dialect, is_complete=is_complete)
             for replica in discovery.replicas
         ]
-    return found, [_planned_damage(root, damage) for damage in discovery.damages]
+    return replicas, [_planned_damage(root, damage) for damage in discovery.damages]
 
 
 def _planned_damage(root: str, damage: Damage) -> PlannedDamage:
@@ -309,23 +309,23 @@ def _file_plan(replica: ReplicaDir, file: FileEntry) -> FilePlan:
     return FilePlan(name, file.kind, file.base_offset, file.epoch, file.size_bytes, file.mtime_ms)
 
 
-def _cluster_by_content(replica: _DiscoveredReplica, found: Sequence[_DiscoveredReplica]) -> str:
+def _cluster_by_content(replica: _DiscoveredReplica, replicas: Sequence[_DiscoveredReplica]) -> str:
     """The id of the only cluster that shares a segment's first batch with a replica; empty where there is none."""
     shared = {
         known.plan.cluster_id
-        for known in found
+        for known in replicas
         if known.plan.cluster_id and known.first_batches & replica.first_batches
     }
     return shared.pop() or "" if len(shared) == 1 else ""
 
 
-def _in_time(found: Sequence[_DiscoveredReplica]) -> tuple[ReplicaPlan, ...]:
+def _in_time(replicas: Sequence[_DiscoveredReplica]) -> tuple[ReplicaPlan, ...]:
     """The plans with their captures numbered in time, as epochs and ends show, else by name.
 
     File times prove nothing: copying changes them.
     """
     by_capture: dict[tuple[str, str], list[_DiscoveredReplica]] = defaultdict(list)
-    for replica in found:
+    for replica in replicas:
         by_capture[(replica.plan.capture, "")].append(replica)
     for (capture, _), members in list(by_capture.items()):
         identities = [member.plan.identity for member in members]

@@ -106,10 +106,10 @@ class Presence:
         empty = DistinctBatches(nothing, nothing, nothing, nothing)
         step = KNOWN_OFFSETS
         while self._known_from < self._decoded_to:
-            found = self.known(empty, min(self._known_from + step, self._decoded_to))
-            step = 2 * step if found is None else KNOWN_OFFSETS
-            if found is not None:
-                yield found
+            window = self.known(empty, min(self._known_from + step, self._decoded_to))
+            step = 2 * step if window is None else KNOWN_OFFSETS
+            if window is not None:
+                yield window
 
     def changes(self, window: Window | None, known: KnownWindow | None) -> Iterator[PresenceChange]:
         """What is to be written of each replica, captures of one replica in time."""
@@ -192,13 +192,13 @@ def _reads_from(replica: Replica) -> int | None:
 def _from_slices(gone: Mask, holders: list[Slice]) -> list[tuple[Slice, Rows]]:
     """Where the headers of batches that are gone can be read: in the latest capture that had them."""
     left = gone.copy()
-    found = []
+    parts = []
     for part in holders:
         numbers = part.numbers[left[part.numbers]]
         if len(numbers):
             left[numbers] = False
-            found.append((part, numbers))
-    return found
+            parts.append((part, numbers))
+    return parts
 
 
 def _numbers_of(table: pa.Table, batches: DistinctBatches) -> Rows:

@@ -233,11 +233,11 @@ class Replica:
             tally = self.tallies[file.name]
             if file.is_unchanged:
                 continue
-            found = [damage for damage in damages if self._by_path.get(damage.path) == file.name]
-            tally.bytes_decoded = 0 if found else file.size_bytes
-            tally.bytes_quarantined = file.size_bytes if found else 0
+            own_damages = [damage for damage in damages if self._by_path.get(damage.path) == file.name]
+            tally.bytes_decoded = 0 if own_damages else file.size_bytes
+            tally.bytes_quarantined = file.size_bytes if own_damages else 0
             tally.scanned_to = file.size_bytes
-            for damage in found:
+            for damage in own_damages:
                 self._take_damage(damage)
 
     def _take_damage(self, damage: Damage) -> None:

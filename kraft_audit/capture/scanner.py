@@ -214,10 +214,10 @@ class Scanner:
             tally.scanned_to = position = end
             yield chunk
             if is_stopped and index.stop is not None:
-                found = self._next_batch(file, tally, index.stop)
-                if found is None:
+                next_position = self._next_batch(file, tally, index.stop)
+                if next_position is None:
                     return
-                tally.scanned_to, position, rest = found, found, NO_BYTES
+                tally.scanned_to, position, rest = next_position, next_position, NO_BYTES
 
     def _read(self, file: RandomAccess, position: int, length: int, rest: Buffer) -> Buffer:
         """Bytes from a position on; `rest` are the first of them."""
@@ -285,15 +285,15 @@ class Scanner:
     def _next_batch(self, file: RandomAccess, tally: FileTally, stop: ChunkStop) -> int | None:
         """Reports bytes that are no batch, and finds where batches go on after them."""
         position, reason = tally.scanned_to, stop.reason or Reason.BAD_LENGTH
-        found = next_batch(file, position + 1, at_least_offset=self.state.next_offset or 0)
-        length = (file.size_bytes if found is None else found) - position
+        next_position = next_batch(file, position + 1, at_least_offset=self.state.next_offset or 0)
+        length = (file.size_bytes if next_position is None else next_position) - position
         detail = _STOPS[reason]
-        if found is not None:
-            detail += f"; whole batches go on at position {found}"
+        if next_position is not None:
+            detail += f"; whole batches go on at position {next_position}"
         self.damage.add(tally, reason, detail, position=position, length_bytes=length)
         self._cut(self.state.next_offset)
         self.state.is_gap_explained = True
-        return found
+        return next_position
 
     def _cut(self, end_offset: int | None) -> None:
         if self.reachable_end_offset is None:

@@ -87,12 +87,12 @@ class Snapshot:
 
     def version_holders(self) -> list[tuple[bytes, tuple[int, ...]]]:
         """(digest, numbers of the replicas that hold it) of each version: the one that most disks hold comes first."""
-        found: dict[bytes, list[int]] = defaultdict(list)
+        holders_of: dict[bytes, list[int]] = defaultdict(list)
         for copy in self.copies:
             if copy.is_complete and copy.digest:
-                found[copy.digest].append(copy.replica.number)
+                holders_of[copy.digest].append(copy.replica.number)
         disks = {copy.replica.number: copy.replica.plan.identity for copy in self.copies}
-        ordered = sorted(found.items(), key=lambda entry: -len({disks[number] for number in entry[1]}))
+        ordered = sorted(holders_of.items(), key=lambda entry: -len({disks[number] for number in entry[1]}))
         return [(digest, tuple(numbers)) for digest, numbers in ordered]
 
     def order_versions(self) -> None:
@@ -189,14 +189,14 @@ class SnapshotChecker:
             if is_candidate:
                 self._take(copy, chunk)
         copy.unread, copy.digest = scanner.unread, content.digest()
-        missing = [name for name, found in ((HEADER, first or frozenset()), (FOOTER, last)) if name not in found]
+        missing = [name for name, types in ((HEADER, first or frozenset()), (FOOTER, last)) if name not in types]
         is_whole = tally.damage_count == 0
         if missing:
             detail = " and ".join(f"no {name.lower().replace('_', ' ')}" for name in missing)
             replica.damage.add(tally, Reason.SNAPSHOT_INCOMPLETE, detail, position=tally.scanned_to)
         if epochs - {copy.file.epoch or 0} and copy.file.kind == FileKind.SNAPSHOT:
-            found = ", ".join(str(epoch) for epoch in sorted(epochs))
-            detail = f"its batches have epoch {found}, the name says {copy.file.epoch}"
+            epochs_text = ", ".join(str(epoch) for epoch in sorted(epochs))
+            detail = f"its batches have epoch {epochs_text}, the name says {copy.file.epoch}"
             replica.damage.add(tally, Reason.BAD_FILE, detail)
         copy.is_complete = is_whole and not missing
 

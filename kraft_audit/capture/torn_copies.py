@@ -93,9 +93,9 @@ def _near_end(file: RandomAccess, base_offset: int, from_position: int, walked_b
     """The position of a batch after which little more than `walked_bytes` follow; `from_position` if there is none."""
     length = walked_bytes
     while file.size_bytes - length > from_position:
-        found = next_batch(file, file.size_bytes - length, at_least_offset=base_offset, search_bytes=length)
-        if found is not None:
-            return found
+        position = next_batch(file, file.size_bytes - length, at_least_offset=base_offset, search_bytes=length)
+        if position is not None:
+            return position
         length *= 8
     return from_position
 
@@ -111,11 +111,11 @@ def _epochs_around(
     low, high = from_position, file.size_bytes
     while high - low > walked_bytes:
         middle = (low + high) // 2
-        found = next_batch(file, middle, at_least_offset=base_offset, search_bytes=walked_bytes)
-        if found is None or found >= high:
+        position = next_batch(file, middle, at_least_offset=base_offset, search_bytes=walked_bytes)
+        if position is None or position >= high:
             high = middle
-        elif read_header(file.read_at(found, HEADER_BYTES).data, 0).base_offset < offset:
-            low = found
+        elif read_header(file.read_at(position, HEADER_BYTES).data, 0).base_offset < offset:
+            low = position
         else:
             high = middle
     before: int | None = None

@@ -91,7 +91,7 @@ class PartsFound:
                 yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan)
                 bare = [as_carried(finding)._replace(evidence=()) for finding in batch if finding.is_open]
                 self.open_findings.append(findings_batch(bare))
-        self.rules, self.rows_across, self.folded = judge.found, judge.rows_across(), folding.to_bytes()
+        self.rules, self.rows_across, self.folded = judge.ids_with_case, judge.rows_across(), folding.to_bytes()
 
     def _of_partitions(self, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Findings without those about the whole cluster, which are noted."""

@@ -109,8 +109,8 @@ def tips(survey: Survey, path: Sequence[int]) -> list[LogEnd]:
             if known is None or known.end_offset < end.end_offset:
                 furthest[end.branch] = end
     inner = {n for branch in furthest for n in survey.path(branch)[:-1]}
-    found = [end for branch, end in furthest.items() if branch not in inner or (path and branch == path[-1])]
-    return sorted(found, key=lambda end: (not path or end.branch != path[-1], end.branch))
+    ends = [end for branch, end in furthest.items() if branch not in inner or (path and branch == path[-1])]
+    return sorted(ends, key=lambda end: (not path or end.branch != path[-1], end.branch))
 
 
 def _canonical_records(

@@ -295,9 +295,9 @@ def _bound(evidence: QuorumEvidence, low: int) -> UpperBound:
                 return UpperBound(None, None, (f"only {of} were captured",), voter_set)
     reasons: list[str] = []
     for run in reversed(chain.runs):
-        found = _highest_in_epoch(evidence, chain, run.epoch, reasons)
-        if found is not None:
-            return UpperBound(found + 1, chain.epoch_at(found), tuple(reasons))
+        highest_offset = _highest_in_epoch(evidence, chain, run.epoch, reasons)
+        if highest_offset is not None:
+            return UpperBound(highest_offset + 1, chain.epoch_at(highest_offset), tuple(reasons))
     return UpperBound(chain.runs[0].from_offset, None, tuple(reasons))
 
 

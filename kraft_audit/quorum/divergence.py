@@ -228,7 +228,7 @@ def _lost_branches(canonical: CanonicalBranches, epochs: Sequence[BranchEpoch]) 
     """
     survey, is_any = canonical.survey, bool(canonical.path)
     children = Counter(branch.parent for branch in survey.branches)
-    found = []
+    lost_branches = []
     for branch in survey.branches:
         left = canonical.leaves_at(LogEnd(-1, branch.number, branch.to_offset, branch.last_epoch))
         replicas = [survey.replicas[number] for number in replicas_on(survey, branch)]
@@ -242,7 +242,7 @@ def _lost_branches(canonical: CanonicalBranches, epochs: Sequence[BranchEpoch]) 
         parted_at = left if root in canonical.ends else None
         at = [e.epoch for e in epochs if parted_at is not None and e.from_offset <= parted_at < e.to_offset]
         held = [run for run in survey.epochs if run.branch == branch.number and run.to_offset > from_offset]
-        found.append(
+        lost_branches.append(
             LostBranch(
                 from_offset,
                 branch.to_offset,
@@ -253,4 +253,4 @@ def _lost_branches(canonical: CanonicalBranches, epochs: Sequence[BranchEpoch]) 
                 at[0] if at else None,
             )
         )
-    return tuple(found)
+    return tuple(lost_branches)

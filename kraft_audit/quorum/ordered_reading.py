@@ -234,8 +234,8 @@ class _NotedFile(RandomAccess):
         return change
 
     def next_data(self, position: int) -> int:
-        found: int = self._notes.answer((*self._question, position), lambda: self._file().next_data(position))
-        return found
+        next_position: int = self._notes.answer((*self._question, position), lambda: self._file().next_data(position))
+        return next_position
 
     def close(self) -> None:
         for file in self._opened:

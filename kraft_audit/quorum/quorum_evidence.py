@@ -301,17 +301,17 @@ class QuorumEvidence:
         Not counted: a disk that replaced a static voter's disk after an upgrade to kraft.version 1 had made that
         possible.
         """
-        found: dict[tuple[int, str | None], CapturedReplica] = {}
+        replica_of: dict[tuple[int, str | None], CapturedReplica] = {}
         for replica in self.replicas:
             for voter in voter_set.by_id.get(replica.node_id, ()):
                 first = self.first_disks.get(voter.voter_id) if voter_set.is_static else None
                 if first is not None and replica.directory_id not in (None, first):
                     continue
                 if voter_set.is_disk_of(voter, replica.directory_id):
-                    best = found.get(voter.key)
+                    best = replica_of.get(voter.key)
                     if best is None or best.end < replica.end:
-                        found[voter.key] = replica
-        return list(found.values())
+                        replica_of[voter.key] = replica
+        return list(replica_of.values())
 
 
 def _first_disks(chains: Iterable[LogChain]) -> dict[int, str]:
@@ -340,7 +340,7 @@ def acknowledgements(
     A voter's hold counts when (a) its quorum-state is in the epoch, (b) it led the epoch, (c) it led the next epoch and
     the record lies below that LeaderChange, or (d) it can have fetched in no epoch from the next to the persisted one.
     """
-    found = []
+    holds = []
     captured: dict[int | None, list[CapturedReplica]] = defaultdict(list)
     for replica in evidence.captured(voter_set):
         captured[replica.node_id].append(replica)
@@ -349,8 +349,8 @@ def acknowledgements(
         candidates = [ack for r in replicas if (ack := _captured_hold(evidence, r, epoch)) is not None]
         candidates += _leader_holds(evidence, chain, voter.key, epoch)
         if candidates:
-            found.append(max(candidates, key=lambda ack: ack.end_offset))
-    return found
+            holds.append(max(candidates, key=lambda ack: ack.end_offset))
+    return holds
 
 
 def _captured_hold(evidence: QuorumEvidence, replica: CapturedReplica, epoch: int) -> Acknowledgement | None:
@@ -379,22 +379,22 @@ def _leader_holds(
     evidence: QuorumEvidence, chain: LogChain, key: tuple[int, str | None], epoch: int
 ) -> list[Acknowledgement]:
     """Rules (b) and (c): what leading the epoch, or the next one, proves about a voter, captured or not."""
-    found = []
+    holds = []
     start = chain.leaders.get(epoch)
     if start is not None and _led(chain, start, key):
         ends = [run.to_offset for b in evidence.chains if (run := b.run_of_epoch.get(epoch)) is not None]
         end = max(ends)
         if not evidence.counts_unsynced:
             end = min([end, *_held_ends(evidence, key)])
-        found.append(Acknowledgement(end, f"node {key[0]} led epoch {epoch}, of which records to {end} are seen"))
+        holds.append(Acknowledgement(end, f"node {key[0]} led epoch {epoch}, of which records to {end} are seen"))
     following = chain.leaders.get(epoch + 1)
     run = chain.run_of_epoch.get(epoch)
     if following is not None and run is not None and _led(chain, following, key):
         end = min(run.to_offset, following.offset)
-        found.append(
+        holds.append(
             Acknowledgement(end, f"node {key[0]} led epoch {epoch + 1} after records of epoch {epoch} to {end}")
         )
-    return found
+    return holds
 
 
 def _held_ends(evidence: QuorumEvidence, key: tuple[int, str | None]) -> list[int]:

@@ -167,13 +167,13 @@ def _is_before(first: CaptureSigns, second: CaptureSigns) -> bool:
 
 
 def _reachable(direct: Mapping[int, Sequence[int] | set[int]], number: int) -> set[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     left = [number]
     while left:
-        new = set(direct[left.pop()]) - found
-        found |= new
+        new = set(direct[left.pop()]) - numbers
+        numbers |= new
         left += sorted(new)
-    return found
+    return numbers
 
 
 def round_evidence(
@@ -194,11 +194,11 @@ def captured_replicas(survey: Survey, plan: ClusterPlan, numbers: Sequence[int])
     # Logs that end alike have one history, which names each of perhaps thousands of voters at every change.
     ends = {(end.branch, end.end_offset): end for end in (survey.ends[number] for number in numbers)}
     chains = {place: chain_to(survey, plan, end, static) for place, end in ends.items()}
-    found = []
+    replicas = []
     for number in numbers:
         end = survey.ends[number]
-        found.append(_replica(survey, survey.replicas[number], chains[end.branch, end.end_offset]))
-    return found
+        replicas.append(_replica(survey, survey.replicas[number], chains[end.branch, end.end_offset]))
+    return replicas
 
 
 def static_voters(survey: Survey, plan: ClusterPlan) -> tuple[int, ...]:
@@ -290,8 +290,8 @@ def branch_voters(
     before = None
     for snapshot in sorted(snapshots, key=lambda own: (own.end_offset, own.epoch)):
         if not epochs or snapshot.end_offset <= start:
-            found = _snapshot_voters(snapshot, dialect)
-            before = found or before
+            voter_set = _snapshot_voters(snapshot, dialect)
+            before = voter_set or before
     if start > 0 and (before is None or before.from_offset < start - 1):
         before = _set_after_gap(snapshots, controls, epochs, dialect) or before
     elif before is None and dialect is Dialect.KIP853:

@@ -69,10 +69,10 @@ class VoterSet:
     @cached_property
     def by_id(self) -> Mapping[int | None, Sequence[Voter]]:
         """The voters of each id, in the order of the set. Each replica asks for its own: a set may have thousands."""
-        found: dict[int | None, list[Voter]] = defaultdict(list)
+        voters_of: dict[int | None, list[Voter]] = defaultdict(list)
         for voter in self.voters:
-            found[voter.voter_id].append(voter)
-        return dict(found)
+            voters_of[voter.voter_id].append(voter)
+        return dict(voters_of)
 
     @property
     def is_static(self) -> bool:
@@ -177,12 +177,12 @@ def voters_before(
 
 def in_effect(history: Sequence[VoterSet], offset: int) -> VoterSet | None:
     """The set in effect once the record at `offset` was appended."""
-    found = None
+    newest = None
     for voter_set in history:
         if voter_set.from_offset > offset:
             break
-        found = voter_set
-    return found
+        newest = voter_set
+    return newest
 
 
 def added(before: VoterSet | None, after: VoterSet) -> list[Voter]:

@@ -144,10 +144,10 @@ class ClusterReplay:
     @property
     def problems(self) -> list[ReplayProblem]:
         """Records that contradict the log before them, by offset."""
-        found = [] if self.partitions is None else list(self.partitions.problems)
+        problems = [] if self.partitions is None else list(self.partitions.problems)
         for state_machine in self.state_machines.values():
-            found.extend(ReplayProblem(offset, problem) for offset, problem in state_machine.problems)
-        return sorted(set(found), key=lambda problem: (problem.offset, problem.problem))
+            problems.extend(ReplayProblem(offset, problem) for offset, problem in state_machine.problems)
+        return sorted(set(problems), key=lambda problem: (problem.offset, problem.problem))
 
     def load_snapshot(
         self,

@@ -91,8 +91,8 @@ class ClusterState:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of one table as plain values."""
-        found = self.tables.get(table)
-        return [] if found is None else list(found.to_pylist())
+        rows = self.tables.get(table)
+        return [] if rows is None else list(rows.to_pylist())
 
     def existing(self, table: str) -> list[dict[str, Any]]:
         """The rows of one table, without those of what was removed."""
@@ -133,8 +133,8 @@ class Moment:
             return state_at(self.log, offset=min(self.low - 1, last))
         if place.time_ms is None:
             return state_at(self.log, offset=last if place.offset is None else min(place.offset, last))
-        found = state_at(self.log, time_ms=place.time_ms)
-        return found if found.offset <= last else state_at(self.log, offset=last)
+        state = state_at(self.log, time_ms=place.time_ms)
+        return state if state.offset <= last else state_at(self.log, offset=last)
 
     def last_ms(self) -> int | None:
         """When the last batch of the canonical log was appended; None where no replica has that batch any more."""
@@ -204,10 +204,10 @@ def _windows_to(windows: Iterable[RecordWindow], to_offset: int, time_ms: int | 
 
 
 def _state_tables(replay: ClusterReplay, offset: int) -> dict[str, pa.Table]:
-    found: dict[str, list[pa.RecordBatch]] = {}
+    batches_of: dict[str, list[pa.RecordBatch]] = {}
     for name, batch in replay.state(offset, -1, 0):
-        found.setdefault(name, []).append(batch)
-    return {name: pa.Table.from_batches(batches) for name, batches in found.items()}
+        batches_of.setdefault(name, []).append(batch)
+    return {name: pa.Table.from_batches(batches) for name, batches in batches_of.items()}
 
 
 def _voter_set(log: BranchLog, offset: int) -> dict[str, Any] | None:
@@ -252,10 +252,10 @@ class BranchName:
     @classmethod
     def parse(cls, text: str) -> BranchName:
         """EPOCH@OFFSET, or EPOCH@OFFSET:NODE where several branches begin there. Raises ValueError."""
-        found = _BRANCH.fullmatch(text)
-        if found is None:
+        match = _BRANCH.fullmatch(text)
+        if match is None:
             raise ValueError(f"{text!r}: expected EPOCH@OFFSET as `diverge` shows them, or EPOCH@OFFSET:NODE")
-        epoch, offset, node_id = found.groups()
+        epoch, offset, node_id = match.groups()
         return cls(int(epoch), int(offset), None if node_id is None else int(node_id))
 
     def __str__(self) -> str:
@@ -324,12 +324,12 @@ def _held_branch(survey: Survey, chosen: ProvenRound, name: BranchName) -> HeldB
         for branch in survey.branches
         if branch.from_offset == name.offset and branch.epochs[0][0] == name.epoch
     }
-    found = [_held(survey, chosen, number) for number in sorted(each for each in numbers if each is not None)]
-    found = [held for held in found if held.node_ids and name.node_id in (None, *held.node_ids)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        exact = listed([f"{name}:{held.node_ids[0]} (held by {nouns('node', held.node_ids)})" for held in found])
+    branches = [_held(survey, chosen, number) for number in sorted(each for each in numbers if each is not None)]
+    branches = [held for held in branches if held.node_ids and name.node_id in (None, *held.node_ids)]
+    if len(branches) == 1:
+        return branches[0]
+    if branches:
+        exact = listed([f"{name}:{held.node_ids[0]} (held by {nouns('node', held.node_ids)})" for held in branches])
         raise ValueError(f"{name}: several branches begin or end there: {exact}")
     there = branch_names(survey, chosen)
     raise ValueError(f"no captured log has a branch {name}; {f'there are {listed(there)}' if there else 'none differ'}")

@@ -163,11 +163,11 @@ def _restore(replay: ClusterReplay, parts: Mapping[str, pa.RecordBatch], waiting
 
 
 def _problem_rows(replay: ClusterReplay) -> list[dict[str, Any]]:
-    found = [
+    rows = [
         (name, offset, problem)
         for name, machine in replay.state_machines.items()
         for offset, problem in machine.problems
     ]
     if replay.partitions is not None:
-        found += [(_PARTITIONS, problem.offset, problem.problem) for problem in replay.partitions.problems]
-    return [dict(zip(PROBLEMS_SCHEMA.names, row, strict=True)) for row in found]
+        rows += [(_PARTITIONS, problem.offset, problem.problem) for problem in replay.partitions.problems]
+    return [dict(zip(PROBLEMS_SCHEMA.names, row, strict=True)) for row in rows]

@@ -53,16 +53,17 @@ def _directory(history: ClusterHistory, case: Case, kind: str, node_id: int) -> 
 
 
 def _directories(history: ClusterHistory) -> dict[tuple[int, str | None], str]:
-    found: dict[tuple[int, str | None], str] = {}
+    directories: dict[tuple[int, str | None], str] = {}
     rows = sorted(history.rows("captures"), key=lambda row: (row["capture_number"], row["captured_at_ms"]))
     for row in rows:
         if row["node_id"] is not None and row["directory_id"]:
-            found[row["node_id"], row["path"] or row["root"]] = found[row["node_id"], "node"] = row["directory_id"]
+            for place in (row["path"] or row["root"], "node"):
+                directories[row["node_id"], place] = row["directory_id"]
     for row in sorted(history.rows("voter_sets"), key=lambda row: (row["canonical"], row["from_offset"])):
         for voter in row["voters"]:
             if voter["directory_id"]:
-                found[voter["voter_id"], "voter"] = voter["directory_id"]
-    return found
+                directories[voter["voter_id"], "voter"] = voter["directory_id"]
+    return directories
 
 
 def partition_key(history: ClusterHistory, subject: str, offset: int | None) -> str:
@@ -99,12 +100,12 @@ def _topic_ids_of_part(history: ClusterHistory) -> dict[str, TopicIds | None]:
 
 
 def _topic_ids(changes: pa.Table) -> dict[str, TopicIds]:
-    found: dict[str, TopicIds] = defaultdict(lambda: ([], []))
+    ids_of: dict[str, TopicIds] = defaultdict(lambda: ([], []))
     table = changes.select(["topic", "from_offset", "topic_id"]).sort_by("from_offset")
     columns = (table[name].to_pylist() for name in ("topic", "from_offset", "topic_id"))
     for topic, offset, topic_id in zip(*columns, strict=True):
-        offsets, ids = found[topic]
+        offsets, ids = ids_of[topic]
         if not ids or ids[-1] != topic_id:
             offsets.append(offset)
             ids.append(topic_id)
-    return dict(found)
+    return dict(ids_of)

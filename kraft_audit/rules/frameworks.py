@@ -41,12 +41,12 @@ class Requirements:
 def frameworks() -> tuple[Framework, ...]:
     """All frameworks, by name. Raises ValueError for a file that names no control of ours, or leaves one out."""
     folder = files("kraft_audit.rules").joinpath("framework_mappings")
-    found = [
+    all_frameworks = [
         _framework(file.name, tomllib.loads(file.read_text(encoding="utf-8")))
         for file in folder.iterdir()
         if file.name.endswith(".toml")
     ]
-    return tuple(sorted(found, key=lambda framework: framework.name))
+    return tuple(sorted(all_frameworks, key=lambda framework: framework.name))
 
 
 def requirements(control: ControlName) -> tuple[Requirements, ...]:

@@ -207,7 +207,7 @@ class PartsJudge:
             else:
                 self._runs.append(_RuleRun(each, settings.get(each.id, {}), is_by_part=True))
         self._rows_across: dict[str, list[pa.Table]] = {run.rule.id: [] for run in self._runs if run.rule.across}
-        self.found: set[str] = set()
+        self.ids_with_case: set[str] = set()
         """The rules that found a case in the parts so far."""
         self._is_later_part = False
 
@@ -217,7 +217,7 @@ class PartsJudge:
         for run in self._runs:
             if run.rule.across is None:
                 for finding in run.findings(part, is_later_part=self._is_later_part):
-                    self.found.add(run.rule.id)
+                    self.ids_with_case.add(run.rule.id)
                     if observer is not None and finding.is_open:
                         open_findings.append(finding)
                     # Deferred evidence would hold the part in memory until it is read.
@@ -233,9 +233,9 @@ class PartsJudge:
         """By rule, the rows of the parts so far that rules across topics need."""
         return {rule_id: _across(tables) for rule_id, tables in self._rows_across.items()}
 
-    def take(self, found: Iterable[str], rows_across: Mapping[str, pa.Table]) -> None:
+    def take(self, ids_with_case: Iterable[str], rows_across: Mapping[str, pa.Table]) -> None:
         """Takes what was found in parts that were judged elsewhere."""
-        self.found.update(found)
+        self.ids_with_case.update(ids_with_case)
         for rule_id, rows in rows_across.items():
             self._rows_across[rule_id].append(rows)
 
@@ -246,12 +246,12 @@ class PartsJudge:
                 across = history.with_partitions(_across(self._rows_across[run.rule.id]))
                 open_findings: list[Finding] = []
                 for finding in run.findings(across):
-                    self.found.add(run.rule.id)
+                    self.ids_with_case.add(run.rule.id)
                     open_findings += [finding] if finding.is_open else []
                     yield finding
                 if observer is not None:
                     observer.take_across(run.rule, across, open_findings)
-            if run.rule.id not in self.found:
+            if run.rule.id not in self.ids_with_case:
                 yield from run.end(history)
 
 

@@ -241,8 +241,8 @@ class RuleText:
     @property
     def references(self) -> tuple[str, ...]:
         """Addresses of the issues and pull requests among the sources."""
-        found = _REFERENCE.findall(" ".join(self.sources))
-        return tuple(f"{_TRACKERS[kind]}{number}" for kind, number in dict.fromkeys(found))
+        references = _REFERENCE.findall(" ".join(self.sources))
+        return tuple(f"{_TRACKERS[kind]}{number}" for kind, number in dict.fromkeys(references))
 
 
 @dataclass(frozen=True, slots=True)

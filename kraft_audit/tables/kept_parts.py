@@ -170,13 +170,13 @@ def with_changes(base: bytes, changes: bytes) -> bytes:
     Raises KeptPartsError.
     """
     known = dict(_leaves(unpack(base)))
-    found: dict[str, bytes] = {}
+    leaves: dict[str, bytes] = {}
     for name, change in unpack(changes).items():
         kind, content = change[:1], change[1:]
         if kind not in (b"", _WHOLE, _ROWS) or (kind != _WHOLE and name not in known):
             raise KeptPartsError(f"part {name!r} cannot be made of what was kept before")
-        found[name] = known[name] if not kind else content if kind == _WHOLE else _changed(known[name], content)
-    return _nested(found)
+        leaves[name] = known[name] if not kind else content if kind == _WHOLE else _changed(known[name], content)
+    return _nested(leaves)
 
 
 def _changed(base: bytes, rows: bytes) -> bytes:
@@ -202,7 +202,7 @@ def _nested(leaves: dict[str, bytes]) -> bytes:
             below.setdefault(first, {})[rest] = content
         else:
             parts[first] = content
-    return pack(parts | {name: _nested(found) for name, found in below.items()})
+    return pack(parts | {name: _nested(own_leaves) for name, own_leaves in below.items()})
 
 
 def _leaf_changes(base: bytes, now: bytes) -> bytes:
@@ -258,9 +258,9 @@ def _numbered(hashes: Hashes) -> Hashes:
     numbers = np.arange(len(ordered))
     begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     numbers -= np.repeat(begins, np.diff(np.append(begins, len(ordered))))
-    found = np.empty_like(hashes)
-    found[order] = _mixed(_mixed(numbers.astype(np.uint64), np.full(len(numbers), _NULL)), ordered)
-    return found
+    distinct_hashes = np.empty_like(hashes)
+    distinct_hashes[order] = _mixed(_mixed(numbers.astype(np.uint64), np.full(len(numbers), _NULL)), ordered)
+    return distinct_hashes
 
 
 def _row_hashes(table: pa.Table) -> Hashes:

@@ -18,11 +18,11 @@ def frame(table: pa.Table) -> pd.DataFrame:
     import pandas as pd
     import pyarrow as pa
 
-    found = table.to_pandas(types_mapper={pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get)
-    for column in [column for column in found.columns if column.endswith("_ms")]:
+    data_frame = table.to_pandas(types_mapper={pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get)
+    for column in [column for column in data_frame.columns if column.endswith("_ms")]:
         name = column.removesuffix("_ms")
-        found["time" if name == "timestamp" else name] = pd.to_datetime(found[column], unit="ms", utc=True)
-    return found
+        data_frame["time" if name == "timestamp" else name] = pd.to_datetime(data_frame[column], unit="ms", utc=True)
+    return data_frame
 
 
 def markdown_text(value: Any) -> str:

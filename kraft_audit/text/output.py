@@ -115,8 +115,8 @@ def _escaped(text: str) -> str:
     return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]
+def _escape(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1]
 
 
 def json_objects(batch: pa.RecordBatch, json_columns: frozenset[str] = frozenset()) -> Iterator[str]:

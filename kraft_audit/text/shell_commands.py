@@ -70,17 +70,17 @@ def quoted(text: str) -> str:
         octets = text.encode("utf-8")
     except UnicodeEncodeError:
         raise UnwritableError("it is not valid UTF-8") from None
-    return "$'" + _ESCAPED.sub(lambda found: f"\\x{found[0][0]:02x}".encode(), octets).decode("ascii") + "'"
+    return "$'" + _ESCAPED.sub(lambda match: f"\\x{match[0][0]:02x}".encode(), octets).decode("ascii") + "'"
 
 
 def variable_name(prefix: str, name: str, taken: Iterable[str] = ()) -> str:
     """A name for a shell variable, like `PASSWORD_OF_alice`, that is not taken."""
     wanted = f"{prefix}_{_NAME_CHARACTERS.sub('_', name)}"
-    found, number = wanted, 1
-    while found in taken:
+    variable, number = wanted, 1
+    while variable in taken:
         number += 1
-        found = f"{wanted}_{number}"
-    return found
+        variable = f"{wanted}_{number}"
+    return variable
 
 
 def properties_text(values: Mapping[str, str]) -> str:

@@ -75,7 +75,7 @@ class LogMarks:
 
     def __init__(self) -> None:
         self._wanted: list[int] = []
-        self._found: dict[int, dict[int, LogMark]] = defaultdict(dict)
+        self._marks: dict[int, dict[int, LogMark]] = defaultdict(dict)
 
     def want(self, offset: int) -> None:
         """From now on the batch of each log that begins there is noted."""
@@ -85,14 +85,14 @@ class LogMarks:
     def take(self, window: Window) -> None:
         """Notes what a window shows."""
         for part in window.slices:
-            found = self._found[part.replica.number]
+            marks = self._marks[part.replica.number]
             bases = part.chunk.base_offset[part.start : part.end]
             for offset in self._wanted:
                 place = int(np.searchsorted(bases, offset))
                 if place < len(bases) and bases[place] == offset:
                     chunk, row = part.chunk, int(part.rows[place])
                     position = chunk.file_position + int(chunk.index.position[row])
-                    found[offset] = LogMark(offset, chunk.tally.plan.name, position)
+                    marks[offset] = LogMark(offset, chunk.tally.plan.name, position)
 
     def kept_logs(self, replicas: Sequence[Replica], ends: Sequence[LogEnd]) -> list[KeptLog]:
         """The logs of all replicas as they were read; `ends` are in their order."""
@@ -100,7 +100,7 @@ class LogMarks:
         logs = []
         for replica, end in zip(replicas, ends, strict=True):
             log = _kept_log(replica, end)
-            known = {mark.offset: mark for mark in log.marks} | self._found[replica.number]
+            known = {mark.offset: mark for mark in log.marks} | self._marks[replica.number]
             marks = [known[offset] for offset in sorted(offsets & known.keys()) if offset < log.end_offset]
             logs.append(replace(log, marks=tuple(marks)))
         return logs

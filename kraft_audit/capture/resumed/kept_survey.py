@@ -242,7 +242,7 @@ class SurveyCut:
 
     def rejoins(self, place_of: Mapping[int, int]) -> list[Rejoin]:
         """Those before the cut, with replicas by number: `place_of` has it by their place among the kept logs."""
-        found = []
+        rejoins = []
         for rejoin in self.earlier.rejoins:
             at = max(self.earlier.branches[branch].to_offset for branch in rejoin.replicas_of)
             if all(branch in self.number_of and at < self.cut_at.get(branch, at + 1) for branch in rejoin.replicas_of):
@@ -250,5 +250,5 @@ class SurveyCut:
                     self.number_of[branch]: tuple(place_of[place] for place in places)
                     for branch, places in rejoin.replicas_of.items()
                 }
-                found.append(Rejoin(self.number_of[rejoin.followed], holders))
-        return found
+                rejoins.append(Rejoin(self.number_of[rejoin.followed], holders))
+        return rejoins

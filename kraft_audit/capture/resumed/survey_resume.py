@@ -222,14 +222,14 @@ class SurveyMemory:
         """Lets a survey and the replicas' logs go on from what was kept. Raises NotResumableError."""
         if self._earlier is None:
             return
-        found = resume_survey(self._earlier, replicas, self._records_from)
-        self._known_to = [branch.to_offset for branch in found.branches]
-        builder.tree.restore(found.branches, found.ends, found.rejoins)
+        resumed_survey = resume_survey(self._earlier, replicas, self._records_from)
+        self._known_to = [branch.to_offset for branch in resumed_survey.branches]
+        builder.tree.restore(resumed_survey.branches, resumed_survey.ends, resumed_survey.rejoins)
         survey = builder.survey
-        survey.epochs += found.epochs
-        survey.controls += found.controls
-        survey.unsound_offsets += found.unsound_offsets
-        for number, mark in found.read_again.items():
+        survey.epochs += resumed_survey.epochs
+        survey.controls += resumed_survey.controls
+        survey.unsound_offsets += resumed_survey.unsound_offsets
+        for number, mark in resumed_survey.read_again.items():
             log = replicas[number].log
             if log is not None:
                 log.read_again_from(mark)

@@ -164,10 +164,10 @@ def missing(block: int, lists: int, number: int, second_lists: int, second_numbe
     third = _value_within(second_start, 2, second_length)
     fourth = _value_within(second_start, 3, second_length)
     count = 0
-    found = -1
+    first_missing = -1
     for before in range(layout.SHORT_LIST):
         value = _value_within(start, layout.SHORT_LIST - 1 - before, length)
         is_missing = _is_none_of(value, first, second, third, fourth)
         count += 1 if is_missing else 0
-        found = value if is_missing else found
-    return count, found
+        first_missing = value if is_missing else first_missing
+    return count, first_missing

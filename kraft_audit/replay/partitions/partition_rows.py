@@ -136,26 +136,26 @@ class _Buffers:
 
     def columns(self) -> dict[str, Any]:
         """The columns by name, without uuids and columns that have one value in all rows."""
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "exists": self._bits(layout.OUT_EXISTS),
             "high_watermark_can_advance": self._bits(layout.OUT_CAN_ADVANCE),
         }
         open_causes = self.pieces.array(layout.OUT_OPEN_CAUSE, np.uint8, self.count)
-        found["possible_causes"] = (
+        columns["possible_causes"] = (
             _POSSIBLE_CAUSES.take(pa.array(open_causes)) if open_causes.any() else pa.nulls(self.count, TEXTS)
         )
         for name, (place, type_) in _NUMBER_COLUMNS.items():
             values = self.pieces.buffer(place, np.dtype(type_).itemsize * self.count)
-            found[name] = pa.Array.from_buffers(_COLUMN_TYPES[name], self.count, [self._validity(name), values])
+            columns[name] = pa.Array.from_buffers(_COLUMN_TYPES[name], self.count, [self._validity(name), values])
         for name, place in _TEXT_COLUMNS.items():
             characters = self.pieces.buffer(place + 1, self._end(place))
             buffers = [self._validity(name), self._offsets(place), characters]
-            found[name] = pa.Array.from_buffers(_COLUMN_TYPES[name], self.count, buffers)
+            columns[name] = pa.Array.from_buffers(_COLUMN_TYPES[name], self.count, buffers)
         for name, number in _LIST_COLUMNS.items():
             count = self.end_of_list(number)
             values = self.pieces.buffer(_LIST_PLACES[number] + 1, 4 * count)
-            found[name] = self.list_array(name, number, pa.Array.from_buffers(pa.int32(), count, [None, values]))
-        return found
+            columns[name] = self.list_array(name, number, pa.Array.from_buffers(pa.int32(), count, [None, values]))
+        return columns
 
     def list_array(self, name: str, number: int, values: pa.Array) -> pa.Array:
         """A list column around its values."""

@@ -169,21 +169,21 @@ def offsets_of_interest(
     watermarks: Iterable[Mapping[str, Any]],
 ) -> set[int]:
     """The offsets whose batches stay as they are: what rules ask for by its offset."""
-    found: set[int | None] = set()
+    offsets: set[int | None] = set()
     for row in captures:
         names = ("log_start_offset", "log_end_offset", "reachable_end_offset", "snapshot_end_offset", "held_end_offset")
-        found |= {row.get(name) for name in names} | {replica_end(dict(row))}
-        found |= {entry["start_offset"] for entry in row["leader_epoch_checkpoint"] or ()}
+        offsets |= {row.get(name) for name in names} | {replica_end(dict(row))}
+        offsets |= {entry["start_offset"] for entry in row["leader_epoch_checkpoint"] or ()}
     for row in watermarks:
-        found |= {row["low"], row["high"], row["canonical_end_offset"]}
+        offsets |= {row["low"], row["high"], row["canonical_end_offset"]}
     for row in history.rows("leader_epochs"):
-        found |= {row["from_offset"], row["to_offset"], row["leader_change_offset"]}
-    found |= {row["from_offset"] for row in history.rows("voter_sets")}
-    found |= {row["base_offset"] for row in history.rows("decode_errors")}
+        offsets |= {row["from_offset"], row["to_offset"], row["leader_change_offset"]}
+    offsets |= {row["from_offset"] for row in history.rows("voter_sets")}
+    offsets |= {row["base_offset"] for row in history.rows("decode_errors")}
     for each in filter(names_captures, open_findings):
-        found |= {each.from_offset, each.to_offset, *(fact.offset for fact in each.evidence)}
-    found |= {offset for gap in history.gaps for offset in gap}
+        offsets |= {each.from_offset, each.to_offset, *(fact.offset for fact in each.evidence)}
+    offsets |= {offset for gap in history.gaps for offset in gap}
     batches = log_batches(history)
     apart = np.flatnonzero(~batches.is_canonical)
-    found |= {*batches.base_offset[apart].tolist(), *(batches.last_offset[apart] + 1).tolist()}
-    return {offset for offset in found if offset is not None and offset >= 0}
+    offsets |= {*batches.base_offset[apart].tolist(), *(batches.last_offset[apart] + 1).tolist()}
+    return {offset for offset in offsets if offset is not None and offset >= 0}

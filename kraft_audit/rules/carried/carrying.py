@@ -83,10 +83,10 @@ class Carrying:
         if each.carries is not None:
             self._across.append(self._gathered(across, each.carries(across, open_findings)))
 
-    def take(self, found: Carrying) -> None:
+    def take(self, carrying: Carrying) -> None:
         """What was gathered of parts that were judged elsewhere."""
-        self.partitions += found.partitions
-        for table, rows in found.wanted.items():
+        self.partitions += carrying.partitions
+        for table, rows in carrying.wanted.items():
             self.wanted[table] += rows
 
     def rows(
@@ -153,14 +153,14 @@ _OF_A_CHANGE: Final = ("topic_id", "partition", "from_offset")
 def _joined_once(parts: Sequence[pa.Table], across: Sequence[pa.Table]) -> pa.Table:
     """The rows of all parts, and after them those of `across` that are not there yet."""
     none = normal_rows(PARTITION_CHANGES.name, PARTS_SCHEMA.empty_table())
-    found = pa.concat_tables([none, *(part.cast(none.schema) for part in parts)]).combine_chunks()
+    rows = pa.concat_tables([none, *(part.cast(none.schema) for part in parts)]).combine_chunks()
     for more in across:
-        near = found.filter(pc.is_in(found["from_offset"], more["from_offset"].combine_chunks()))
+        near = rows.filter(pc.is_in(rows["from_offset"], more["from_offset"].combine_chunks()))
         known = {tuple(row.values()) for row in near.select(_OF_A_CHANGE).to_pylist()}
         is_new = [tuple(row.values()) not in known for row in more.select(_OF_A_CHANGE).to_pylist()]
         added = more.filter(pa.array(is_new, pa.bool_())).cast(none.schema)
-        found = pa.concat_tables([found, added]).combine_chunks()
-    return found
+        rows = pa.concat_tables([rows, added]).combine_chunks()
+    return rows
 
 
 def _of_captures(

@@ -158,8 +158,8 @@ def with_earlier_captures(carried: CarriedRows, whole: ClusterHistory, new: Mapp
     if carried.is_replayed and _has_records(carried) and not whole.is_replayed:
         return history_of(carried, replace(whole, tables={**whole.tables, **new}))
     of_round = {name: whole.tables[name] for name in ("captures", "watermarks") if name in whole.tables}
-    found = _numbered_after(carried, {**of_round, **new})
-    tables = {**whole.tables, **{name: _joined(name, carried.tables[name], rows) for name, rows in found.items()}}
+    new_tables = _numbered_after(carried, {**of_round, **new})
+    tables = {**whole.tables, **{name: _joined(name, carried.tables[name], rows) for name, rows in new_tables.items()}}
     tables |= _surveyed(carried, whole.tables)
     tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
     compared = {(each.end_offset, each.epoch) for each in whole.snapshot_checks or ()}

@@ -225,7 +225,7 @@ def _with_runs(
     known = {name: table[name].to_numpy() for name in ("base_offset", "position", "record_count", "size_bytes")}
     was_run, stays = known["position"] < 0, known["position"] >= 0
     stays[batches.row[in_run]] = False
-    rows, copy, found = [np.flatnonzero(stays)], [np.full(stays.sum(), -1)], []
+    rows, copy, run_columns = [np.flatnonzero(stays)], [np.full(stays.sum(), -1)], []
     for replica in range(len(batches.identities)):
         # One disk after the other: what is computed of a batch takes more memory than its row.
         held = batches.holders.of(replica)
@@ -236,11 +236,11 @@ def _with_runs(
         first = np.concatenate([earlier, runs.pop("row")])
         copy_of = np.concatenate([np.full(len(earlier), -1), runs.pop("copy")])
         order = np.argsort(known["base_offset"][first], kind="stable")
-        found.append({"place": np.argsort(order)[len(earlier) :] + sum(map(len, rows)), **runs})
+        run_columns.append({"place": np.argsort(order)[len(earlier) :] + sum(map(len, rows)), **runs})
         rows.append(first[order])
         copy.append(copy_of[order])
     merged = rows_as_held(table, copies, np.concatenate(rows), np.concatenate(copy))
-    columns = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+    columns = {name: np.concatenate([each[name] for each in run_columns]) for name in run_columns[0]}
     place = columns.pop("place")
     for name, values in columns.items():
         column = merged[name].to_numpy().copy()

@@ -217,7 +217,7 @@ def every_row(table: pa.Table, copies: pa.Table) -> pa.Table:
 
 def last_positions(table: pa.Table, copies: pa.Table) -> dict[tuple[str, str, str], int]:
     """The position of the last batch of each file, by root, path and name."""
-    found: dict[tuple[str, str, str], int] = {}
+    position_of: dict[tuple[str, str, str], int] = {}
     names = ["root", "path", "file_name"]
     rows = table.select([*names, "position"]).group_by(names).aggregate([("position", "max")])
     ends = copies["first_row"].to_numpy() + copies["batch_count"].to_numpy() - 1
@@ -225,8 +225,8 @@ def last_positions(table: pa.Table, copies: pa.Table) -> dict[tuple[str, str, st
     for each, position in ((rows.select(names), rows["position_max"]), (copies.select(names), of_copies)):
         for row, last in zip(each.to_pylist(), position.to_pylist(), strict=True):
             key = row["root"], row["path"], row["file_name"]
-            found[key] = max(found.get(key, -1), last)
-    return found
+            position_of[key] = max(position_of.get(key, -1), last)
+    return position_of
 
 
 STILL_HELD: Final = np.iinfo(np.int64).max

@@ -29,15 +29,15 @@ def _altered(
     history: ClusterHistory, identities: Sequence[Identity], columns: Mapping[str, Rows]
 ) -> list[tuple[frozenset[int], Mask]]:
     """Of each altered run the replicas with a version that most disks do not hold, and which batches that may be."""
-    found = []
+    altered = []
     for run in history.altered or ():
         if run.is_tied:
             continue
         holders = {plan.identity for held in run.versions[1:] for plan in held}
         within = (columns["base_offset"] >= run.from_offset) & (columns["last_offset"] < run.to_offset)
         numbers = frozenset(number for number, identity in enumerate(identities) if identity in holders)
-        found.append((numbers, within & (columns["leader_epoch"] == run.epoch)))
-    return found
+        altered.append((numbers, within & (columns["leader_epoch"] == run.epoch)))
+    return altered
 
 
 def canonical_rows(
@@ -98,11 +98,11 @@ def _is_altered(altered: Sequence[tuple[frozenset[int], Mask]], replica: int, no
 
 def _taken(lasting: Callable[[int], Mask], reach: Sequence[int], columns: Mapping[str, Rows], count: int) -> Mask:
     """What replicas hold of the canonical log, each up to its reach."""
-    found = np.zeros(count, bool)
+    is_taken = np.zeros(count, bool)
     for replica, last_offset in enumerate(reach):
         if last_offset >= 0:
-            found |= lasting(replica) & (columns["last_offset"] <= last_offset)
-    return found
+            is_taken |= lasting(replica) & (columns["last_offset"] <= last_offset)
+    return is_taken
 
 
 def _marked(number: Rows, rows: Rows | Mask) -> Mask:

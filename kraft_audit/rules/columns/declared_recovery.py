@@ -85,8 +85,8 @@ def fitting_recoveries(history: ClusterHistory) -> list[DeclaredRecovery]:
 
 def waiting_recovery(history: ClusterHistory) -> DeclaredRecovery | None:
     """The newest rescue, where it fits and its node was not started yet."""
-    found = fitting_recoveries(history)
-    return found[-1] if found and not found[-1].is_started else None
+    recoveries = fitting_recoveries(history)
+    return recoveries[-1] if recoveries and not recoveries[-1].is_started else None
 
 
 def _declared(history: ClusterHistory) -> list[DeclaredRecovery]:
@@ -95,12 +95,12 @@ def _declared(history: ClusterHistory) -> list[DeclaredRecovery]:
         # Tables of an earlier release lack the column.
         if row.get("rescue") is not None:
             rows[row["node_id"], row["directory_id"]] = row
-    found = [(row, DeclaredRescue.from_json(row["rescue"])) for row in rows.values()]
-    found.sort(key=lambda each: each[1].offset)
-    rescues = [rescue for _, rescue in found]
+    declarations = [(row, DeclaredRescue.from_json(row["rescue"])) for row in rows.values()]
+    declarations.sort(key=lambda each: each[1].offset)
+    rescues = [rescue for _, rescue in declarations]
     return [
         DeclaredRecovery(rescue, _misfit(history, row, rescue, rescues), _is_started(history, rescue))
-        for row, rescue in found
+        for row, rescue in declarations
     ]
 
 

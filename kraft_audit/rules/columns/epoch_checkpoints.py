@@ -36,7 +36,7 @@ def epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
 
 def torn_reason(history: ClusterHistory) -> str | None:
     """Why nothing is concluded from the newest logs; None where one of them agrees with its file, or has none."""
-    differing = {(identity_of(found.row), moment_number(found.row)) for found in epoch_mismatches(history)}
+    differing = {(identity_of(mismatch.row), moment_number(mismatch.row)) for mismatch in epoch_mismatches(history)}
     read = {(identity_of(row), moment_number(row)) for row in newest_captures(history) if row["log_end_offset"]}
     if not read or read - differing:
         return None
@@ -44,7 +44,7 @@ def torn_reason(history: ClusterHistory) -> str | None:
 
 
 def _epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
-    batches, found = log_batches(history), []
+    batches, mismatches = log_batches(history), []
     for row in captures_in_order(history):
         if row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
             continue
@@ -57,8 +57,8 @@ def _epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
         missing = {epoch: offset for epoch, offset in held.items() if listed.get(epoch, end) >= end}
         if wrong or missing:
             from_offset = min([*wrong.values(), *missing.values()])
-            found.append(EpochMismatch(row, held, listed, from_offset, frozenset({*wrong, *missing})))
-    return found
+            mismatches.append(EpochMismatch(row, held, listed, from_offset, frozenset({*wrong, *missing})))
+    return mismatches
 
 
 def _checkpointed_from(row: TableRow) -> int:

@@ -69,11 +69,11 @@ def controller_server(history: ClusterHistory, asked: Iterable[int] | None = Non
     rows = history.newest_rows("controller_changes", "controller_id")
     known = {node: _first(row["end_points"]) for node, row in rows.items() if row["exists"]}
     known |= {voter["voter_id"]: _first(voter["endpoints"]) for voter in voters if voter["endpoints"]}
-    found = next((address for node in nodes if (address := known.get(node)) is not None), None)
+    controller_address = next((address for node in nodes if (address := known.get(node)) is not None), None)
     through_broker = broker_server(history)
-    if found is None and UNKNOWN_ADDRESS not in through_broker:
+    if controller_address is None and UNKNOWN_ADDRESS not in through_broker:
         return through_broker
-    return f"--bootstrap-controller {found or UNKNOWN_ADDRESS}"
+    return f"--bootstrap-controller {controller_address or UNKNOWN_ADDRESS}"
 
 
 def broker_server(history: ClusterHistory) -> str:

@@ -138,8 +138,8 @@ class CanonicalBatches(BatchColumns):
 def rows_of_held(history: ClusterHistory, held: HeldBatches, places: Any) -> list[dict[str, Any]]:
     """The rows of `batches` at some places of `held`, each as that replica held it."""
     table, copies = history.chunked_table("batches"), history.chunked_table(BATCH_COPIES.name)
-    found: list[dict[str, Any]] = rows_as_held(table, copies, held.row[places], held.copy[places]).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = rows_as_held(table, copies, held.row[places], held.copy[places]).to_pylist()
+    return rows
 
 
 def log_batches(history: ClusterHistory) -> LogBatches:
@@ -190,7 +190,7 @@ def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tupl
     own = holders_of_rows(replica, _moment_column(table, rows))
     own = replace(own, replica=np.array([number_of[each] for each in known], np.int64)[own.replica])
     first = np.searchsorted(rows, copies["first_row"].to_numpy())
-    found = BatchHolders(
+    copy_holders = BatchHolders(
         np.array([number_of[each] for each in of_copies], np.int64),
         first,
         first + copies["batch_count"].to_numpy(),
@@ -198,7 +198,7 @@ def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tupl
         np.full(len(first), STILL_HELD),
         np.arange(len(first)),
     )
-    return tuple(identities), joined(own, found)
+    return tuple(identities), joined(own, copy_holders)
 
 
 def _moment_column(table: pa.Table, rows: Rows | slice) -> Rows:

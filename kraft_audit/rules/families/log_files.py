@@ -177,17 +177,17 @@ def kq010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 @rule("KQ013", control="log_integrity", needs=("captures", "batches", "decode_errors"))
 def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    for found in epoch_mismatches(history):
+    for mismatch in epoch_mismatches(history):
         in_log, in_file = (
             " ".join(f"{epoch}@{offset}" for epoch, offset in sorted(epochs.items()))
-            for epochs in (found.held, found.listed)
+            for epochs in (mismatch.held, mismatch.listed)
         )
         change = {"file_name": "leader-epoch-checkpoint", "before": in_log, "after": in_file}
         yield Case(
-            replica_name(found.row),
+            replica_name(mismatch.row),
             f"leader-epoch-checkpoint says {in_file}, the log {in_log}",
-            from_offset=found.from_offset,
-            evidence=(capture_evidence(found.row, "log → checkpoint", **change),),
+            from_offset=mismatch.from_offset,
+            evidence=(capture_evidence(mismatch.row, "log → checkpoint", **change),),
         )
     # A later copy that was read answers for an earlier one that was torn.
     newest = {identity_of(row): row for row in captures_in_order(history)}

@@ -80,17 +80,17 @@ def _one_rack_since(
 
 def _back_to(states: PartitionStates, row: int, moments: RackHistory, not_before: int) -> tuple[int, int]:
     """How far back, at most to an offset, the members were in one rack: the row there, and from where on."""
-    found, to_offset = (row, int(states.from_offset[row])), _NOW
+    start, to_offset = (row, int(states.from_offset[row])), _NOW
     while states.exists[row]:
         begin = max(int(states.from_offset[row]), not_before)
         since = moments.since(_members(states, row), to_offset, begin)
         if since is None:
             break
-        found = row, since
+        start = row, since
         if since > begin or begin == not_before or states.is_first[row]:
             break
         row, to_offset = row - 1, int(states.from_offset[row]) - 1
-    return found
+    return start
 
 
 def _is_one_rack(changes: PartitionChanges, rack_of: Mapping[int, int]) -> Mask:

@@ -139,7 +139,7 @@ def _storm_case(
 
 def _fencings(rows: Sequence[TableRow]) -> list[TableRow]:
     """Where a broker was fenced, and unfenced again while the same process ran: its heartbeats were late."""
-    found: list[TableRow] = []
+    fencings: list[TableRow] = []
     fenced: TableRow | None = None
     for before, after in pairwise(rows):
         if after["incarnation_id"] != before["incarnation_id"] or not after["exists"]:
@@ -147,9 +147,9 @@ def _fencings(rows: Sequence[TableRow]) -> list[TableRow]:
         elif after["fenced"] and not before["fenced"]:
             fenced = after
         elif before["fenced"] and not after["fenced"] and fenced is not None:
-            found.append(fenced)
+            fencings.append(fenced)
             fenced = None
-    return found
+    return fencings
 
 
 def _restarts(rows: Sequence[TableRow]) -> list[TableRow]:
@@ -175,7 +175,7 @@ def _listener_cases(name: str, rows: Sequence[TableRow]) -> Iterator[Case]:
     """A case for each time during which a node's worst listener was equally reachable."""
     began: Case | None = None
     for row in rows:
-        exposed = sorted(_listeners_without_tls(row), key=lambda found: -found[0].rank)
+        exposed = sorted(_listeners_without_tls(row), key=lambda listener: -listener[0].rank)
         severity = exposed[0][0] if exposed else None
         if began is not None and began.severity is not severity:
             yield began._replace(to_offset=row["from_offset"], to_ms=row["timestamp_ms"])
@@ -355,11 +355,11 @@ def _controller_starts(history: ClusterHistory) -> list[Evidence]:
 
 def _sole_epochs(history: ClusterHistory) -> dict[int, list[Evidence]]:
     """The epochs that each controller led as the only voter: no other node can end one, so each is a start."""
-    found: dict[int, list[Evidence]] = defaultdict(list)
+    evidence_of: dict[int, list[Evidence]] = defaultdict(list)
     for row in history.rows("leader_epochs"):
         leader = row["leader_id"]
         if row["canonical"] and leader is not None and row["voters"] == [leader]:
             text = f"node {leader}, the only voter, began epoch {row['epoch']}"
             offset, time_ms = row["leader_change_offset"], row["timestamp_ms"]
-            found[leader].append(Evidence(text, offset=offset, epoch=row["epoch"], timestamp_ms=time_ms))
-    return found
+            evidence_of[leader].append(Evidence(text, offset=offset, epoch=row["epoch"], timestamp_ms=time_ms))
+    return evidence_of
