@@ -62,6 +62,13 @@ def sql_file(name: str, **values: object) -> str:
     return files("kraft_audit.lake").joinpath("sql", f"{name}.sql").read_text("utf-8").format(**values)
 
 
+SHOWN_FIRST: Final = (
+    "is_over, status <> 'raised', coalesce(from_offset, from_ms, 0) * CASE WHEN is_over THEN -1 ELSE 1 END, summary"
+)
+"""SQL: the order of a finding's episodes in one plan, that of its row in `findings` first: the oldest that lasts, else
+the newest that ended."""
+
+
 def is_shown_by_disks(row: str) -> str:
     """SQL: whether a finding, a row of this name, is about the log itself, or is KV014: an archive shows neither."""
     return f"({row}.scope = 'log' OR {row}.rule = 'KV014')"
@@ -146,13 +153,14 @@ def labelled_sql(name: str, reference: TableReference) -> str:
 def gold_view_sql(name: str, reference: TableReference, closed: ClosedPlans | None = None) -> str:
     """One of GOLD_VIEWS, in Spark and in DataFusion; the gold tables that it reads must be there. Raises KeyError."""
     texts = _ViewTexts(reference, closed)
+    canonical_epochs = f"SELECT * FROM ({texts.of(LEADER_EPOCHS.name)}) AS epochs WHERE canonical"  # noqa: S608  # ours
     gold = {table: reference(table) for table in GOLD if table != CLUSTERS.name}
     return sql_file(
         GOLD_VIEWS[name].name,
         **gold,
         clusters=labelled_sql(CLUSTERS.name, reference),
         histories=texts.of(HISTORIES.name),
-        leader_epochs=texts.of(LEADER_EPOCHS.name),
+        newest_epochs=newest_rows(canonical_epochs, ("cluster_id",), "epoch DESC"),
         newest_watermarks=texts.newest_watermarks(),
     )
 

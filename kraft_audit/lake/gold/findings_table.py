@@ -20,7 +20,7 @@ from kraft_audit.lake.delta import sql_text
 from kraft_audit.lake.gold.gold_merge import GoldLake, Merge, MergeAction, MergeClause
 from kraft_audit.lake.ledger import contract_schema
 from kraft_audit.lake.progress import FindingCounts, failpoint
-from kraft_audit.lake.views import TableReference, is_shown_by_disks, sql_file
+from kraft_audit.lake.views import SHOWN_FIRST, TableReference, is_shown_by_disks, sql_file
 from kraft_audit.rules.rule_model import Waiver
 from kraft_audit.rules.rule_settings import is_expired, matches
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
@@ -319,7 +319,8 @@ class FindingsTable:
 def _changes(reference: TableReference, table: Table, plan: int, words: Mapping[str, str]) -> str:
     tables = {"plans": PLANS, "staged": FINDINGS_STAGED, "histories": HISTORIES, "replays": REPLAYS, "known": table}
     places = {name: reference(each.name) for name, each in tables.items()}
-    return sql_file("findings_of_plan", **places, plan=plan, is_known_by_disks=is_shown_by_disks("known"), **words)
+    own = {"plan": plan, "shown_first": SHOWN_FIRST, "is_known_by_disks": is_shown_by_disks("known")}
+    return sql_file("findings_of_plan", **places, **own, **words)
 
 
 def _with(expressions: Mapping[str, str], **values: int) -> dict[str, str]:

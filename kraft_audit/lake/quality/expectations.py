@@ -23,7 +23,7 @@ from great_expectations.expectations import (
 )
 
 from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS
-from kraft_audit.lake.views import is_shown_by_disks, sql_file
+from kraft_audit.lake.views import SHOWN_FIRST, is_shown_by_disks, sql_file
 from kraft_audit.rules.rule_model import CONTROLS
 from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, PLANS
 from kraft_audit.tables.contract import Table
@@ -164,8 +164,8 @@ def gold_expectations(table: Table, first: int, closed: int, is_merged: str) -> 
     yield _no_rows("rows_off_the_ledger", "each row is of a closed plan that read its cluster", OFF_THE_LEDGER)
     if table is FINDINGS:
         promise = "open findings are exactly those of each cluster's newest plan"
-        words = {"is_merged": is_merged, "is_shown_by_disks": is_shown_by_disks("found"), "batch": "{batch}"}
-        yield _no_rows("open_off_the_plan", promise, sql_file("open_findings", **words))
+        words = {"is_merged": is_merged, "is_shown_by_disks": is_shown_by_disks("found"), "shown_first": SHOWN_FIRST}
+        yield _no_rows("open_off_the_plan", promise, sql_file("open_findings", **words, batch="{batch}"))
     if table is FINDING_EPISODES:
         promise = "a finding is open while one of its episodes is"
         yield _no_rows("episodes_astray", promise, EPISODES_ASTRAY)

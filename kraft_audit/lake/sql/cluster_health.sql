@@ -7,11 +7,7 @@ read AS (
     SELECT * FROM ({newest_watermarks}) AS newest_of_cluster
 ),
 led AS (
-    SELECT * FROM (
-        SELECT cluster_id, epoch, leader_id, row_number() OVER (PARTITION BY cluster_id ORDER BY epoch DESC) AS place
-        FROM ({leader_epochs}) AS epochs WHERE canonical
-    ) AS placed
-    WHERE place = 1
+    SELECT * FROM ({newest_epochs}) AS newest_of_cluster
 ),
 found AS (
     SELECT cluster_id,

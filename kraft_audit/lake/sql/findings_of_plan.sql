@@ -26,8 +26,7 @@ merged AS (
 reported AS (
     SELECT staged.*, coalesce(staged.seen_ms, judged.staged_ms) AS judged_ms,
            row_number() OVER (
-               PARTITION BY {same} ORDER BY is_over, status <> 'raised',
-               coalesce(from_offset, from_ms, 0) * CASE WHEN is_over THEN -1 ELSE 1 END, summary
+               PARTITION BY {same} ORDER BY {shown_first}
            ) AS place
     FROM {staged} AS staged
     JOIN judged ON staged.cluster_id = judged.cluster_id

@@ -19,8 +19,7 @@ judged AS (
 reported AS (
     SELECT staged.*, is_from_archive,
            row_number() OVER (
-               PARTITION BY finding_id ORDER BY is_over, status <> 'raised',
-               coalesce(from_offset, from_ms, 0) * CASE WHEN is_over THEN -1 ELSE 1 END, summary
+               PARTITION BY finding_id ORDER BY {shown_first}
            ) AS place
     FROM findings_staged AS staged
     JOIN judged USING (cluster_id, plan)
