@@ -1,6 +1,6 @@
 """What a cluster below a path can be asked: what every command and notebook calls. Nothing is printed here.
 
-What answers a question that `check` does not ask is imported where it is asked: `check` starts without it.
+What answers a question is imported where it is asked, so that each command loads what it needs alone.
 """
 
 from __future__ import annotations
@@ -15,21 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.plan import Selection
-from kraft_audit.findings.finding_formats import findings_batch
-from kraft_audit.incidents.folding import FoldedFindings, fold
-from kraft_audit.incidents.incident import incident_row
 from kraft_audit.opened_cluster import EVERYTHING, OpenedCluster
-from kraft_audit.quorum.description import QuorumDescription, describe_quorum
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
 from kraft_audit.replay.driver import BranchLog, replay_branch
-from kraft_audit.rules import judging
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
-from kraft_audit.rules.columns.log_batches import canonical_log
-from kraft_audit.rules.columns.quorum_standing import QuorumStanding, quorum_standing
-from kraft_audit.rules.rule_model import Finding, RuleSettings
 from kraft_audit.tables.bronze import BRONZE
 from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS
 from kraft_codec.errors import ChoiceError
@@ -39,6 +30,8 @@ if TYPE_CHECKING:
     from kraft_audit.findings.change_authors import AuthoredChange
     from kraft_audit.findings.log_cost import LogCost
     from kraft_audit.findings.timeline import TimelineEvent
+    from kraft_audit.incidents.folding import FoldedFindings
+    from kraft_audit.quorum.description import QuorumDescription
     from kraft_audit.quorum.divergence import Divergence
     from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf
     from kraft_audit.recovery.leaderless_partitions import RecoveryPlan
@@ -52,6 +45,8 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit
     from kraft_audit.recovery.restore.stray_logs import OldLog
     from kraft_audit.recovery.upgrade_check import UpgradeCheck
+    from kraft_audit.rules.columns.quorum_standing import QuorumStanding
+    from kraft_audit.rules.rule_model import Finding, RuleSettings
 
 CAPTURE_ROWS: Final = frozenset({"captures"})
 READ_FROM_FILES: Final = frozenset({"records", "files", "batches"})
@@ -87,6 +82,8 @@ class Cluster(OpenedCluster):
         >>> [(finding.rule, finding.subject) for finding in cluster.check(only=["KP001"])]
         [('KP001', 'pre-elr-0'), ('KP001', 'elr-m1-0')]
         """
+        from kraft_audit.rules import judging
+
         return list(judging.check(self.history, thresholds or {}, only=only))
 
     def findings(self) -> pa.Table:
@@ -95,6 +92,8 @@ class Cluster(OpenedCluster):
         >>> cluster.findings().column("status").unique().to_pylist()
         ['clear', 'raised']
         """
+        from kraft_audit.findings.finding_formats import findings_batch
+
         return pa.Table.from_batches([findings_batch(self.check(), seen_ms=self.history.seen_ms)])
 
     def standing(self) -> QuorumStanding:
@@ -103,6 +102,8 @@ class Cluster(OpenedCluster):
         >>> cluster.standing().standing.value, cluster.standing().reason
         ('healthy', 'node 1 leads epoch 1')
         """
+        from kraft_audit.rules.columns.quorum_standing import quorum_standing
+
         return quorum_standing(self.history)
 
     def incidents(self, findings: Sequence[Finding] | None = None) -> FoldedFindings:
@@ -111,6 +112,8 @@ class Cluster(OpenedCluster):
         >>> cluster.incidents().incidents[0].headline
         'Brokers 11, 12 and 13 were lost one after the other, none by controlled shutdown'
         """
+        from kraft_audit.incidents.folding import fold
+
         return fold(self.history, self.check() if findings is None else findings)
 
     def timeline(self) -> list[TimelineEvent]:
@@ -132,6 +135,7 @@ class Cluster(OpenedCluster):
         """
         from kraft_audit.findings.admin_changes import admin_changes
         from kraft_audit.findings.change_authors import AuthoredChange, authors_of
+        from kraft_audit.rules.columns.log_batches import canonical_log
 
         changes = admin_changes(self.history)
         if log is None:
@@ -145,6 +149,7 @@ class Cluster(OpenedCluster):
         >>> cluster.picture().startswith("<svg ")
         True
         """
+        from kraft_audit.incidents.incident import incident_row
         from kraft_audit.picture.drawing import draw
         from kraft_audit.picture.whole_picture import picture_of
 
@@ -160,6 +165,7 @@ class Cluster(OpenedCluster):
         'PARTITION_CHANGE_RECORD'
         """
         from kraft_audit.findings.log_cost import log_cost
+        from kraft_audit.rules.columns.log_batches import canonical_log
 
         log_end = canonical_log(self.history).end_offset
         reading = self.judged_reading if self.keeps_judged_records else self.reading
@@ -221,6 +227,8 @@ class Cluster(OpenedCluster):
         >>> quorum.leader_id, quorum.leader_epoch, quorum.committed_low, quorum.committed_high
         (1, 1, 189, 189)
         """
+        from kraft_audit.quorum.description import describe_quorum
+
         name = None if capture is None else self.capture_name(capture)
         if self.is_judged:
             rows = self.history.rows("captures")
@@ -407,6 +415,8 @@ class Cluster(OpenedCluster):
         >>> cluster.table("leader_epochs").column("leader_id").to_pylist()
         [1]
         """
+        from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
+
         if name == "findings":
             return self.findings()
         if name in READ_FROM_FILES:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -24,12 +24,13 @@ from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.replay.cluster_state import BranchName, Moment, branch_names, moment_of, round_of_capture
-from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.history_collector import read_history
 from kraft_audit.text.readable import any_of
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.random_access import Storage
+
+if TYPE_CHECKING:
+    from kraft_audit.rules.cluster_history import ClusterHistory
 
 EVERYTHING: Final = Selection()
 
@@ -146,6 +147,8 @@ class OpenedCluster:
 
     @cached_property
     def _judged(self) -> _JudgedReading:
+        from kraft_audit.rules.history_collector import read_history
+
         ordered = OrderedReading(self.plan, self.settings())
         history = read_history(ordered)
         if not self.keeps_judged_records:
