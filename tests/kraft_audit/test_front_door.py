@@ -19,9 +19,9 @@ import pytest
 import kraft_audit
 from kraft_audit import cluster as cluster_module
 from kraft_audit import clusters as clusters_module
-from kraft_audit import opened_cluster
 from kraft_audit.commands.cli import run_command
 from kraft_audit.quorum.rounds import proven_rounds
+from kraft_audit.rules import history_collector
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.records.batch import Batch, read_batches
 from tests.builders.captures import SMALL_CORPUS
@@ -208,14 +208,14 @@ def test_files_are_open_for_as_long_as_somebody_reads(monkeypatch: pytest.Monkey
 
 def test_a_cluster_is_read_once_for_all_that_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
-    original: Callable[..., object] = opened_cluster.read_history
+    original: Callable[..., object] = history_collector.read_history
 
     def counted(*arguments: object, **options: object) -> object:
         nonlocal count
         count += 1
         return original(*arguments, **options)
 
-    monkeypatch.setattr(opened_cluster, "read_history", counted)
+    monkeypatch.setattr(history_collector, "read_history", counted)
     (cluster,) = kraft_audit.open(ELR)
     cluster.check(), cluster.timeline(), cluster.whatif([11]), cluster.table("voter_sets")
     assert count == 1
