@@ -21,22 +21,18 @@ from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, STILL_HELD, Hel
 from kraft_audit.rules.columns.captures import moment_number, newest_captures, newest_watermark
 from kraft_audit.rules.columns.log_batches import (
     MAX_RECORDS_PER_BATCH,
+    OFF_AFTER_MS,
     CanonicalBatches,
     LogBatches,
     canonical_log,
+    is_run,
     log_batches,
+    passed_ms,
 )
 from kraft_audit.rules.columns.quorum_standing import IDLE_BATCHES
 from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.number_arrays import Mask, Rows
 
-GAP_MS: Final = 2_000
-"""What a step between two batches counts at most. A leader writes a NoOpRecord every 500 ms
-(metadata.max.idle.interval.ms, KRaftConfigs, Kafka 4.3.0), and voters wait this long for a leader before another
-election (quorum.fetch.timeout.ms, QuorumConfig): where more passed, a clock was set, or nothing was written that a
-voter could lack."""
-OFF_AFTER_MS: Final = 300_000
-"""Nodes that wrote nothing for so long were off: idle leaders write a NoOp twice a second (KIP-835)."""
 _FOLD: Final = np.uint64(0x9E3779B97F4A7C15)
 _MASK: Final = np.uint64((1 << 62) - 1)
 
@@ -77,21 +73,6 @@ def merged_batches(
     if not in_run.any():
         return table, copies
     return _with_runs((table, copies), batches, moments, in_run, (place, run, passed_ms(table, log)))
-
-
-def is_run(table: pa.Table) -> Mask:
-    """Which rows are runs: these are in no one place, and a negative position says what time passed (`passed_ms`)."""
-    mask: Mask = table["position"].to_numpy() < 0
-    return mask
-
-
-def passed_ms(table: pa.Table, log: CanonicalBatches) -> Rows:
-    """For each batch of the log the milliseconds since the one before it, at most GAP_MS; for a run those of all of
-    its batches."""
-    positions = table["position"].to_numpy()[log.row]
-    steps = np.clip(np.diff(log.timestamp_ms, prepend=log.timestamp_ms[:1]), 0, GAP_MS)
-    passed: Rows = np.where(positions < 0, -1 - positions, steps)
-    return passed
 
 
 def merged_to(table: pa.Table) -> int:

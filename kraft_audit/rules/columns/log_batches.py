@@ -316,6 +316,13 @@ def _distinct_batches(history: ClusterHistory, chosen: Rows) -> CanonicalBatches
     return CanonicalBatches(**columns, **more)
 
 
+GAP_MS: Final = 2_000
+"""What a step between two batches counts at most. A leader writes a NoOpRecord every 500 ms
+(metadata.max.idle.interval.ms, KRaftConfigs, Kafka 4.3.0), and voters wait this long for a leader before another
+election (quorum.fetch.timeout.ms, QuorumConfig): where more passed, a clock was set, or nothing was written that a
+voter could lack."""
+OFF_AFTER_MS: Final = 300_000
+"""Nodes that wrote nothing for so long were off: idle leaders write a NoOp twice a second (KIP-835)."""
 MAX_RECORDS_PER_BATCH: Final = 10_000
 """QuorumController 4.3.0 splits an operation that need not be atomic into batches of this size."""
 
@@ -351,3 +358,19 @@ def batches_of_operations(history: ClusterHistory, offsets: Rows) -> RowNumbers:
         wanted = (place >= 0) & (base < ends[np.maximum(place, 0)])
     in_log = pc.equal(table["source"], "log").to_numpy()
     return "batches", np.flatnonzero(wanted & in_log)
+
+
+def is_run(table: pa.Table) -> Mask:
+    """Which rows of `batches` stand for runs of many: in no one place, so that a negative position says what time
+    passed in them (`carried.merged_batches`)."""
+    mask: Mask = table["position"].to_numpy() < 0
+    return mask
+
+
+def passed_ms(table: pa.Table, log: CanonicalBatches) -> Rows:
+    """For each batch of the log the milliseconds since the one before it, at most GAP_MS; for a run those of all of
+    its batches."""
+    positions = table["position"].to_numpy()[log.row]
+    steps = np.clip(np.diff(log.timestamp_ms, prepend=log.timestamp_ms[:1]), 0, GAP_MS)
+    passed: Rows = np.where(positions < 0, -1 - positions, steps)
+    return passed

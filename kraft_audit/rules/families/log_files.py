@@ -45,11 +45,7 @@ from kraft_audit.text.readable import capitalized, nouns, offset_span
 from kraft_codec.errors import DECOMPRESSES_ALL, READS_AS_VERSION_2, STOPS_AT_REPLAY, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.files.logdir import MISSING_FILES
-from kraft_codec.schemas.releases import (
-    LINE_OF_LEVEL,
-    METADATA_VERSION_FEATURE,
-    METADATA_VERSIONS,
-)
+from kraft_codec.schemas.releases import LINE_OF_LEVEL, METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
 HOLDS_OTHER_BYTES: Final = "holds other bytes"
 """How KQ022 begins where a majority says which disk was altered."""

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from kraft_audit.rules.carried.merged_batches import OFF_AFTER_MS, is_run
 from kraft_audit.rules.cluster_history import ClusterHistory, SnapshotCheck
 from kraft_audit.rules.columns.altered_runs import named_replicas
 from kraft_audit.rules.columns.captures import (
@@ -20,7 +19,7 @@ from kraft_audit.rules.columns.captures import (
     watermarks_in_order,
 )
 from kraft_audit.rules.columns.declared_recovery import fitting_recoveries
-from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log
+from kraft_audit.rules.columns.log_batches import OFF_AFTER_MS, CanonicalBatches, canonical_log, is_run
 from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.families.log_files import SNAPSHOT_DAMAGE, damage_case, is_snapshot_file
 from kraft_audit.rules.registry import rule, words_for

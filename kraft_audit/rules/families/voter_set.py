@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.rules.carried.merged_batches import passed_ms
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
@@ -20,7 +19,7 @@ from kraft_audit.rules.columns.captures import (
     rounds_in_order,
 )
 from kraft_audit.rules.columns.kafka_commands import broker_server
-from kraft_audit.rules.columns.log_batches import canonical_log
+from kraft_audit.rules.columns.log_batches import canonical_log, passed_ms
 from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
 from kraft_audit.rules.columns.voter_sets import canonical_sets, current_set, keys_of, named, set_at, set_evidence

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft_audit.rules.carried import merged_batches
 from kraft_audit.rules.carried.carried_rows import CarriedRows, sizes
 from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.carried.continued_history import begins_below, history_of, until
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_captures
-from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
+from kraft_audit.rules.columns.log_batches import canonical_log, is_run, log_batches
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Status
 from tests.builders.carried_judgements import judged
@@ -140,7 +139,7 @@ def test_how_far_a_voter_is_behind_is_the_same_over_runs(time_of: Callable[[int]
 
 def test_a_lake_gives_the_batches_of_runs_back() -> None:
     state, history = chained(4)
-    runs = merged_batches.is_run(state.tables["batches"]).sum()
+    runs = is_run(state.tables["batches"]).sum()
     assert runs
     assert state.merged_to
     whole = [hour(number).table("batches") for number in range(4)]
@@ -155,7 +154,7 @@ def test_batches_that_wait_are_in_runs_and_single_again_once_their_transaction_e
     begin, history = 2 * AN_HOUR + 10, chained(4)[1]
     before = until(history, begin, 4 * AN_HOUR)
     state = carry(before, judged(before), begin, 4 * AN_HOUR)
-    runs = state.tables["batches"].filter(pa.array(merged_batches.is_run(state.tables["batches"])))
+    runs = state.tables["batches"].filter(pa.array(is_run(state.tables["batches"])))
     starts, ends = (set(runs[name].to_pylist()) for name in ("base_offset", "last_offset"))
     assert max(ends) > begin + AN_HOUR
     assert state.merged_to == max(ends) + 1
