@@ -64,12 +64,12 @@ def statements(lake: str, catalog: Catalog, schema: str, present: Collection[str
 
 def views(reference: TableReference, present: Collection[str]) -> dict[str, str]:
     """Every view over tables that are there, by name, in Spark's SQL. `reference` says how a table is named."""
-    found = {name: query_of(name, reference) for name in view_names()}
+    sql_by_name = {name: query_of(name, reference) for name in view_names()}
     if CLUSTERS.name in present:
-        found |= {name: labelled_sql(name, reference) for name in labelled_names() if name in present}
+        sql_by_name |= {name: labelled_sql(name, reference) for name in labelled_names() if name in present}
         if set(GOLD) <= set(present):
-            found |= {name: gold_view_sql(name, reference) for name in GOLD_VIEWS}
-    return found
+            sql_by_name |= {name: gold_view_sql(name, reference) for name in GOLD_VIEWS}
+    return sql_by_name
 
 
 def in_dialect(query: str, dialect: str) -> str:

@@ -81,8 +81,8 @@ def lake_batches(lake: Lake, history: str, closed: ClosedPlans) -> CommittedBatc
         epochs=query_of(LEADER_EPOCHS.name, str, closed),
         held=newest_batches(query_of(BATCHES.name, str, closed)),
     )
-    found = lake.query(query, *tables)
-    columns = [_int64(found, name) for name in _COLUMNS]
+    rows = lake.query(query, *tables)
+    columns = [_int64(rows, name) for name in _COLUMNS]
     is_first = run_begins(columns[0])
     return CommittedBatches(*(column[is_first] for column in columns))
 

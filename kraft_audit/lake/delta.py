@@ -154,8 +154,8 @@ class DeltaLake:
             raise InputError(uri, "a lake in Google Cloud Storage is addressed as gs://…")
         if (host := other_host(uri)) is not None:
             raise InputError(uri, f"a lake on another host, {host}")
-        if not is_uri(uri) and (found := ambiguous_part(uri)) is not None:
-            why = f"Delta's reader takes {found} in a path for something else, and would read another folder"
+        if not is_uri(uri) and (part := ambiguous_part(uri)) is not None:
+            why = f"Delta's reader takes {part} in a path for something else, and would read another folder"
             raise InputError(uri, f"no path for a lake: {why}")
         self.uri = uri.rstrip("/")
         self.data_uri = self.uri
@@ -214,33 +214,33 @@ class DeltaLake:
 
     def widen(self, table: str, schema: pa.Schema) -> None:
         for attempt in range(COMMIT_ATTEMPTS):
-            found = self.latest(table)
-            is_nullable = {field.name: field.nullable for field in found.schema().fields}
+            delta_table = self.latest(table)
+            is_nullable = {field.name: field.nullable for field in delta_table.schema().fields}
             if all(is_nullable.get(field.name, False) >= field.nullable for field in schema):
                 return
             try:
                 with self._writing(table):
                     # Replaces the schema, and of the files those of the filter: none.
-                    found.create_write_transaction([], "overwrite", schema, partition_filters=NO_FILES)
+                    delta_table.create_write_transaction([], "overwrite", schema, partition_filters=NO_FILES)
             except CommitFailedError:
                 time.sleep(min(0.05 * 2**attempt, 2.0))
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to add columns met other commits")
 
     def table_id(self, table: str) -> str:
-        found = self.latest(table)
+        delta_table = self.latest(table)
         with self.reading(table):
-            return str(found.metadata().id)
+            return str(delta_table.metadata().id)
 
     def versions(self, table: str, applications: Sequence[str]) -> list[int]:
-        found = self.latest(table)
+        delta_table = self.latest(table)
         with self.reading(table):
-            return [found.transaction_version(application) or 0 for application in applications]
+            return [delta_table.transaction_version(application) or 0 for application in applications]
 
     def file_sizes(self, table: str) -> list[int]:
         """Bytes of each of the table's files."""
-        found = self.latest(table)
+        delta_table = self.latest(table)
         with self.reading(table):
-            sizes: list[int] = found.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+            sizes: list[int] = delta_table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
         return sizes
 
     def query(self, sql: str, *tables: str) -> pa.Table:
@@ -279,12 +279,12 @@ class DeltaLake:
         actions = [AddAction(file.path, file.size_bytes, {}, now_ms, True, file.statistics) for file in files]
         properties = CommitProperties(app_transactions=[Transaction(application, version, now_ms)])
         for attempt in range(COMMIT_ATTEMPTS):
-            found = self.latest(table)
-            if self._is_done(found, table, application, version):
+            delta_table = self.latest(table)
+            if self._is_done(delta_table, table, application, version):
                 return False
             try:
                 with self._writing(table):
-                    found.create_write_transaction(actions, "append", schema, commit_properties=properties)
+                    delta_table.create_write_transaction(actions, "append", schema, commit_properties=properties)
             except CommitFailedError:
                 # Another run's commit: of the same transaction, as the next attempt will see, or of another one.
                 time.sleep(min(0.05 * 2**attempt, 2.0))
@@ -368,9 +368,9 @@ class DeltaLake:
             where = self.table_uri(table) if table else self.uri
             raise InputError(where, f"cannot be read: {error_line(problem)}") from problem
 
-    def _is_done(self, found: DeltaTable, table: str, application: str, version: int) -> bool:
+    def _is_done(self, delta_table: DeltaTable, table: str, application: str, version: int) -> bool:
         with self.reading(table):
-            return (found.transaction_version(application) or 0) >= version
+            return (delta_table.transaction_version(application) or 0) >= version
 
 
 _TERMINAL: Final = re.compile("\x1b\\[[0-9;]*m|[\x00-\x1f\x7f]+")

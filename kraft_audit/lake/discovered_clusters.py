@@ -28,13 +28,13 @@ def with_discovered(fleet: FleetSettings) -> FleetSettings:
     template = fleet.clusters_from
     if template is None:
         return fleet
-    found = _folders(template)
+    path_by_name = _folders(template)
     listed = [
-        cluster if cluster.paths else cluster.model_copy(update={"paths": [_path_of(template, cluster, found)]})
+        cluster if cluster.paths else cluster.model_copy(update={"paths": [_path_of(template, cluster, path_by_name)]})
         for cluster in fleet.clusters
     ]
     taken = {name for cluster in fleet.clusters for name in (cluster.name, cluster.cluster_id)}
-    clusters = listed + [_cluster(name, path) for name, path in found.items() if name not in taken]
+    clusters = listed + [_cluster(name, path) for name, path in path_by_name.items() if name not in taken]
     return fleet.model_copy(update={"clusters": clusters})
 
 
@@ -46,14 +46,14 @@ def _folders(template: str) -> dict[str, str]:
     # What stands after the name's own part is a pattern of each cluster's: it is looked at when that is planned.
     pattern = f"{_plain(folder)}/{_plain(first)}*{in_name}"
     wanted = re.compile(f"{re.escape(first)}(.+){re.escape(in_name)}", re.DOTALL)
-    found = {}
+    path_by_name = {}
     for path in matching_paths(pattern):
         match = wanted.fullmatch(path.rstrip("/").rpartition("/")[2])
         if match is not None and path != pattern:
-            found[match[1]] = f"{_plain(path)}{slash}{below}"
-    if not found:
+            path_by_name[match[1]] = f"{_plain(path)}{slash}{below}"
+    if not path_by_name:
         raise InputError(printable(template.partition("?")[0]), f"clusters_from: no folder {first}{NAME_MARK}{in_name}")
-    return found
+    return path_by_name
 
 
 def _plain(path: str) -> str:
@@ -61,10 +61,12 @@ def _plain(path: str) -> str:
     return glob.escape(path) if not is_uri(path) and _MAGIC.search(path) else path
 
 
-def _path_of(template: str, cluster: ClusterSettings, found: Mapping[str, str]) -> str:
+def _path_of(template: str, cluster: ClusterSettings, path_by_name: Mapping[str, str]) -> str:
     """Where a listed cluster lies; where nothing does, the path that it would have, which the run says is not there."""
     names = [name for name in (cluster.name, cluster.cluster_id) if name is not None]
-    return next((found[name] for name in names if name in found), template.replace(NAME_MARK, cluster.name))
+    return next(
+        (path_by_name[name] for name in names if name in path_by_name), template.replace(NAME_MARK, cluster.name)
+    )
 
 
 def _cluster(name: str, path: str) -> ClusterSettings:

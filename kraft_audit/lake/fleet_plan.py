@@ -105,9 +105,9 @@ def plan_fleet(
         if (waiting := waits.get(cluster.name)) is not None:
             again = f"{waiting.failure}; it is tried again after {time_text(waiting.retry_at_ms)}"
             return Inspection(cluster.cluster_id, failures=(again,))
-        found = inspect(cluster, known, number, now_ms)
-        claimed = claims.plan_of(cluster.name, found.cluster_id)
-        return found if claimed is None else Inspection(found.cluster_id, claimed_by=claimed)
+        inspection = inspect(cluster, known, number, now_ms)
+        claimed = claims.plan_of(cluster.name, inspection.cluster_id)
+        return inspection if claimed is None else Inspection(inspection.cluster_id, claimed_by=claimed)
 
     with ThreadPoolExecutor(fleet.listing_threads) as pool:
         inspections = list(pool.map(inspected_if_free, fleet.clusters))
@@ -119,27 +119,27 @@ def plan_fleet(
     states = dict(known.states)
     unchanged: set[str] = set()
     # An entry keeps its histories before those of other entries are named.
-    for settings, found in zip(fleet.clusters, inspections, strict=True):
-        for history in found.owned:
+    for settings, inspection in zip(fleet.clusters, inspections, strict=True):
+        for history in inspection.owned:
             owners.setdefault(history, settings.name)
-    for settings, found in zip(fleet.clusters, inspections, strict=True):
-        if found.claimed_by is not None:
-            claimed[settings.name] = found.claimed_by
+    for settings, inspection in zip(fleet.clusters, inspections, strict=True):
+        if inspection.claimed_by is not None:
+            claimed[settings.name] = inspection.claimed_by
             continue
-        failures = list(found.failures)
+        failures = list(inspection.failures)
         planned: list[PlannedCluster] = []
-        histories = named_histories(found.histories, states, ledger.histories_holding)
-        ids = {plan.key for plan in histories} if found.changes is not None else found.owned
+        histories = named_histories(inspection.histories, states, ledger.histories_holding)
+        ids = {plan.key for plan in histories} if inspection.changes is not None else inspection.owned
         if strange := sorted(id_ for id_ in ids if owners.setdefault(id_, settings.name) != settings.name):
             shown = f"{cluster_id_of(strange[0])} is that of {owners[strange[0]]}"
             failures = [f"its cluster id {shown}: nothing of it is read"]
             histories = []
         for plan in histories:
-            assert found.changes is not None  # noqa: S101  # without changes no history is named
+            assert inspection.changes is not None  # noqa: S101  # without changes no history is named
             if plan.aliases and not plan.first_plan:
                 plan = replace(plan, first_plan=ledger.first_plan(plan.key))
             states[plan.key] = states.get(plan.key, LedgerState()).after(opened_change(PlannedCluster(plan)))
-            each, why = _planned(plan, found.changes, known, fleet)
+            each, why = _planned(plan, inspection.changes, known, fleet)
             failures += [line for line in why if line not in failures]
             planned += [] if each is None else [each]
         clusters += planned
@@ -148,8 +148,8 @@ def plan_fleet(
         elif not planned:
             unchanged.add(settings.name)
     inspected = [
-        InspectedCluster(settings.name, found.cluster_id or settings.cluster_id, failed.get(settings.name))
-        for settings, found in zip(fleet.clusters, inspections, strict=True)
+        InspectedCluster(settings.name, inspection.cluster_id or settings.cluster_id, failed.get(settings.name))
+        for settings, inspection in zip(fleet.clusters, inspections, strict=True)
         if settings.name in failed or settings.name in unchanged
     ]
     return FleetPlan(tuple(clusters), len(unchanged), failed, tuple(inspected), claimed)
@@ -230,17 +230,17 @@ def find_changes(settings: ClusterSettings, known: LedgerIndex, open_storage: Op
     empty: set[str] = set()
     for root in roots:
         try:
-            found = (
+            has_changes = (
                 (archives[root] not in known.archives) if root in archives else _has_changes(root, known, open_storage)
             )
         except InputError as problem:
             changes.failures.append(str(problem))
             continue
-        if found is None:
+        if has_changes is None:
             empty.add(root)
         else:
             changes.readable.append(root)
-            if found:
+            if has_changes:
                 changes.changed.append(root)
     changes.failures.extend(f"{path}: {NO_LOG}" for path, matches in expanded.items() if empty.issuperset(matches))
     return changes
@@ -371,12 +371,12 @@ def _holds_any(root: str, plan: ClusterPlan) -> bool:
 def _has_changes(root: str, known: LedgerIndex, open_storage: OpenStorage) -> bool | None:
     """Whether a listing of `root` shows anything that the ledger does not have; None for no log. Raises InputError."""
     with open_storage(root) as storage:
-        found = discover(storage)
-    if found.damages:
+        discovery = discover(storage)
+    if discovery.damages:
         return True
-    if not found.replicas:
+    if not discovery.replicas:
         return None
-    return any(_replica_has_changes(root, replica, known) for replica in found.replicas)
+    return any(_replica_has_changes(root, replica, known) for replica in discovery.replicas)
 
 
 def _replica_has_changes(root: str, replica: ReplicaDir, known: LedgerIndex) -> bool:
@@ -404,7 +404,7 @@ def _archive(root: str) -> Archive | None:
     if is_uri(root):
         return None
     try:
-        found = Path(root).stat()
+        status = Path(root).stat()
     except OSError:
         return None  # opening it will say what is wrong
-    return Archive(root, found.st_size, found.st_mtime_ns // 1_000_000) if Path(root).is_file() else None
+    return Archive(root, status.st_size, status.st_mtime_ns // 1_000_000) if Path(root).is_file() else None

@@ -89,13 +89,13 @@ def read_histories(plan: ClusterPlan, known: LedgerIndex, storage_of: StorageOf)
         only = next(iter(ids.values()))
         return [ReadHistory(replace(plan, history_id=only), frozenset({only}))]
     has_others = any(each.startswith(plan.cluster_id) for each in known.states)
-    found = []
+    histories = []
     for own in split_histories(plan, storage_of):
         mine = {ids[id(replica)] for replica in own.replicas if id(replica) in ids}
         is_new = not mine and has_others
         batches, snapshots = history_stamps(own, storage_of) if is_new else ([], [])
-        found.append(ReadHistory(own, frozenset(mine), tuple(batches[:STAMPS_MAX]), tuple(snapshots)))
-    return found
+        histories.append(ReadHistory(own, frozenset(mine), tuple(batches[:STAMPS_MAX]), tuple(snapshots)))
+    return histories
 
 
 def _known_id(
@@ -126,22 +126,22 @@ def _still_holds(replica: ReplicaPlan, name: str, file: LedgerFile, storage_of: 
 
 
 def named_histories(
-    found: Sequence[ReadHistory], states: Mapping[str, LedgerState], holders: Holders
+    histories: Sequence[ReadHistory], states: Mapping[str, LedgerState], holders: Holders
 ) -> list[ClusterPlan]:
     """The plans of one entry's histories, each with its id."""
-    ids = [_without_origins(each, _joined_ids(each, states, holders), states) for each in found]
-    origins = [""] * len(found)
+    ids = [_without_origins(each, _joined_ids(each, states, holders), states) for each in histories]
+    origins = [""] * len(histories)
     for id_ in {id_ for own in ids for id_ in own}:
         claims = [number for number, own in enumerate(ids) if id_ in own]
         aliases = states[id_].aliases if id_ in states else ()
-        keeps = next((number for number in claims if set(aliases) & set(found[number].plan.aliases)), claims[0])
+        keeps = next((number for number in claims if set(aliases) & set(histories[number].plan.aliases)), claims[0])
         for number in claims:
             if number != keeps:
                 ids[number] = ids[number] - {id_}
                 origins[number] = origins[number] or id_
     given = {*states, *(id_ for own in ids for id_ in own)}
     plans = []
-    for each, own, origin in zip(found, ids, origins, strict=True):
+    for each, own, origin in zip(histories, ids, origins, strict=True):
         plan = each.plan
         if not own:
             plain = plan.cluster_id not in given

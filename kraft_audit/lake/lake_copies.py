@@ -58,9 +58,9 @@ def copies_beside(lake: str, disks: ClusterPlan, storage: Storage) -> LakeCopies
 
     for cluster in same:
         archived = open_archive(there, cluster, closed, root=ARCHIVED_ROOT, find_whole=find_whole)
-        found = joined(archived, disks, storage)
-        if found is not None:
-            return found
+        copies = joined(archived, disks, storage)
+        if copies is not None:
+            return copies
     detail = f"the logs of cluster {disks.cluster_id} there are other histories than the one on the disks"
     raise ChoiceError(there.uri, f"{detail}: read the lake alone")
 

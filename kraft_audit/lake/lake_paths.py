@@ -25,8 +25,8 @@ _AMBIGUOUS: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 def ambiguous_part(folder: str) -> str | None:
     """The part of a local path that Delta's reader would decode, so that it would read another folder; else None."""
-    found = _AMBIGUOUS.search(folder)
-    return None if found is None else found[0]
+    match = _AMBIGUOUS.search(folder)
+    return None if match is None else match[0]
 
 
 def foreign_file(table_uri: str, file: str) -> InputError:

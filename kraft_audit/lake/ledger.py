@@ -105,8 +105,8 @@ class Ledger(PlanEvents):
             return []
         sql = f"""SELECT DISTINCT cluster_id FROM ({holding(REPLAYS.name, str, closed)}) AS held
             WHERE plan <= {missing_to} AND from_offset < to_offset ORDER BY cluster_id"""  # noqa: S608
-        found = self.lake.query(sql, REPLAYS.name) if query is None else query(sql)
-        return [str(cluster_id) for cluster_id in found["cluster_id"].to_pylist()]
+        rows = self.lake.query(sql, REPLAYS.name) if query is None else query(sql)
+        return [str(cluster_id) for cluster_id in rows["cluster_id"].to_pylist()]
 
     def open_plan(
         self,
@@ -256,17 +256,17 @@ class Ledger(PlanEvents):
         return self._states(self._mark(min(status.done.low, done.low)), done)
 
     def _states(self, base: int, done: ClosedPlans) -> dict[str, LedgerState]:
-        found = self.lake.query(
+        rows = self.lake.query(
             f"SELECT plan, event, cluster_id, state FROM plans WHERE plan >= {base} AND {done.where()} "  # noqa: S608
             f"AND state IS NOT NULL AND event IN ({sql_text(CHECKPOINT)}, {sql_text(STAGED)}) ORDER BY plan",
             PLANS.name,
         ).to_pylist()
         states = {
             row["cluster_id"]: state_from_json(row["state"])
-            for row in found
+            for row in rows
             if row["event"] == CHECKPOINT and row["plan"] == base
         }
-        for row in found:
+        for row in rows:
             if row["event"] == STAGED and row["plan"] > base:
                 before = states.get(row["cluster_id"], LedgerState())
                 states[row["cluster_id"]] = before.after(change_from_json(row["state"]))
@@ -294,13 +294,13 @@ class Ledger(PlanEvents):
 
     def origins(self, number: int) -> list[tuple[str, str]]:
         """(history, history that it was a part of or that was merged into it), where plan `number` is what shows it."""
-        found = []
+        origins = []
         for row in self.plan_rows(number, OPENED, "cluster_number, cluster_id, state"):
             change = change_from_json(row["state"] or "{}")
             if change.split_from and self.first_plan(row["cluster_id"]) == number:
-                found.append((row["cluster_id"], change.split_from))
-            found += [(row["cluster_id"], id_) for id_ in change.merged]
-        return found
+                origins.append((row["cluster_id"], change.split_from))
+            origins += [(row["cluster_id"], id_) for id_ in change.merged]
+        return origins
 
     def histories_holding(
         self, cluster_id: str, batches: Sequence[BatchStamp], snapshots: Sequence[SnapshotStamp]
@@ -313,8 +313,8 @@ class Ledger(PlanEvents):
         same = " OR ".join(" AND ".join(f"{name} = {value}" for name, value in each.items()) for each in wanted)
         sql = f"""SELECT DISTINCT cluster_id FROM batches WHERE valid AND source = 'log' AND ({same})
             AND {self.status().done.where()} AND starts_with(cluster_id, {sql_text(cluster_id)})"""  # noqa: S608
-        found = self.lake.query(sql, BATCHES.name)["cluster_id"].to_pylist()
-        return {id_ for id_ in found if cluster_id_of(id_) == cluster_id}
+        ids = self.lake.query(sql, BATCHES.name)["cluster_id"].to_pylist()
+        return {id_ for id_ in ids if cluster_id_of(id_) == cluster_id}
 
     def files(self) -> dict[tuple[str, str, str], LedgerFile]:
         """Every file that was still there when a closed plan last read its replica."""

@@ -79,8 +79,8 @@ class DeltaMaintainer:
         return len(sizes), sum(sizes), sum(2 * size < self.target_file_bytes for size in sizes)
 
     def rows(self, table: str, condition: str) -> int:
-        found = self.lake.query(f"SELECT count(*) AS n FROM {table} WHERE {condition}", table)  # noqa: S608
-        return int(found.column("n")[0].as_py())
+        counts = self.lake.query(f"SELECT count(*) AS n FROM {table} WHERE {condition}", table)  # noqa: S608
+        return int(counts.column("n")[0].as_py())
 
     def forget(self, table: str, condition: str) -> None:
         self.lake.open(table).delete(condition)

@@ -159,12 +159,12 @@ class PlanEvents:
     def attempts(self, number: int) -> list[tuple[int, str, int]]:
         """(when it began, part, seconds that it may take) of each attempt to read a part of an open plan."""
         rows = self.plan_rows(number, ATTEMPT, "cluster_number, at_ms, place, summary") if self._has_place() else []
-        found = {
+        attempts = {
             (row["place"], each["part"]): (row["at_ms"], each["part"], each["deadline_s"])
             for row in rows
             for each in [json.loads(row["summary"])]
         }
-        return list(found.values())
+        return list(attempts.values())
 
     def closings(self, after: int) -> list[tuple[int, int]]:
         """(place in the order of closing, plan) of the plans that were closed as done after that place, in order."""

@@ -59,12 +59,12 @@ class Reaudit(Run):
                 failed[name] = f"{lake.uri}: no plan ever read a cluster {name!r}"
                 continue
             try:
-                found = histories_of_archive(lake, cluster, closed, number, root=ARCHIVED_ROOT)
+                histories = histories_of_archive(lake, cluster, closed, number, root=ARCHIVED_ROOT)
             except InputError as problem:
                 failed[name] = str(problem)
                 continue
             # Other histories that the lake knows are planned in their own turn.
-            plans = [history.cluster.plan for history in found]
+            plans = [history.cluster.plan for history in histories]
             wanted = [plan for plan in plans if plan.key == cluster.cluster_id or plan.key not in states]
             is_split = any(plan.split_from == cluster.cluster_id for plan in wanted)
             planned += [PlannedCluster(_with_known_state(plan, states.get(plan.key), is_split)) for plan in wanted]
@@ -75,7 +75,7 @@ class Reaudit(Run):
         in_lake = lake_clusters(lake, closed)
         if not self.fleet.clusters:
             return [(cluster.name or cluster.cluster_id, cluster) for cluster in in_lake]
-        found: list[tuple[str, LakeCluster | None]] = []
+        clusters: list[tuple[str, LakeCluster | None]] = []
         for settings in self.fleet.clusters:
             names = {settings.name, settings.cluster_id}
             histories = [known for known in in_lake if {known.cluster_id, known.name} & names]
@@ -95,8 +95,8 @@ class Reaudit(Run):
             elif settings.running or settings.gone:
                 word = (settings.running, tuple(settings.gone))
                 histories = [replace(known, is_running=word[0], gone=word[1]) for known in histories]
-            found += [(settings.name, known) for known in histories] or [(settings.name, None)]
-        return found
+            clusters += [(settings.name, known) for known in histories] or [(settings.name, None)]
+        return clusters
 
 
 def _with_known_state(plan: ClusterPlan, state: LedgerState | None, is_split: bool) -> ClusterPlan:

@@ -97,9 +97,9 @@ def _static_configs(configs: dict[str, str]) -> dict[str, str]:
 
 
 def _clusters_from(text: str) -> str:
-    before, found, after = text.partition(NAME_MARK)
+    before, mark, after = text.partition(NAME_MARK)
     is_in_bucket = is_uri(text) and before.count("/") < 3
-    if not found or NAME_MARK in after or "*" in before or is_in_bucket:
+    if not mark or NAME_MARK in after or "*" in before or is_in_bucket:
         raise _ExpectedError(f"a path or URI with {NAME_MARK} once, as s3://captures/{NAME_MARK}/, and no * before it")
     return text
 
@@ -237,8 +237,8 @@ def _folder_of(file: Path | str) -> Path | str:
 def local_file(file: Path | str) -> Path | None:
     """The file of this machine that a path or a `file://` URI names; None for one in an object store."""
     text = str(file)
-    found = file_path(text)
-    return Path(text if found is None else found) if found is not None or not is_uri(text) else None
+    path = file_path(text)
+    return Path(text if path is None else path) if path is not None or not is_uri(text) else None
 
 
 def read_yaml(file: Path | str) -> dict[str, Any]:

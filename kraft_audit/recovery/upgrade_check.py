@@ -78,7 +78,7 @@ def upgrade_check(
     if read_records is not None and levels.metadata_version in LEVELS_THAT_MIGRATE and is_migrating(read_records):
         steps = ("Finish the migration from ZooKeeper with 3.9 or older, restart the controllers, and ask again.",)
         return UpgradeCheck(release_level, UpgradeVerdict.BLOCKED, MIGRATION_UNFINISHED, steps, features)
-    verdict = max((feature.verdict for feature in features), key=lambda found: found.rank)
+    verdict = max((feature.verdict for feature in features), key=lambda each: each.rank)
     incomplete = incomplete_reason(levels)
     if verdict is not UpgradeVerdict.BLOCKED and incomplete is not None:
         reason = f"Nothing that was read blocks it, but {incomplete}."
@@ -108,11 +108,11 @@ def _reason(levels: FeatureLevels, features: Sequence[FeatureCheck], verdict: Up
 
 def blockers_of(features: Sequence[FeatureCheck]) -> list[Blocker]:
     """Each node that blocks a feature, once; of several features the first, which is metadata.version."""
-    found: dict[tuple[str, int], Blocker] = {}
+    blockers: dict[tuple[str, int], Blocker] = {}
     for feature in features:
         for blocker in feature.blockers:
-            found.setdefault((blocker.kind, blocker.node_id), blocker)
-    return list(found.values())
+            blockers.setdefault((blocker.kind, blocker.node_id), blocker)
+    return list(blockers.values())
 
 
 def _copy_more(levels: FeatureLevels) -> tuple[str, ...]:

@@ -174,12 +174,12 @@ class FindingsTable:
 
     def older_ids(self) -> int:
         """How many findings that are not closed have no episode: those of a release whose ids held a time."""
-        found = self.gold.lake.query(
+        counts = self.gold.lake.query(
             "SELECT count(*) AS n FROM findings WHERE state <> 'closed' AND NOT EXISTS (SELECT 1 FROM finding_episodes "
             "WHERE finding_episodes.finding_id = findings.finding_id)",
             *(FINDINGS.name, FINDING_EPISODES.name),
         )
-        return int(found["n"][0].as_py())
+        return int(counts["n"][0].as_py())
 
     @property
     def _parts(self) -> tuple[tuple[Table, Callable[[int], Merge]], ...]:
@@ -372,15 +372,15 @@ def incidents_of(plan: int) -> Merge:
         places = {name: reference(table.name) for name, table in tables.items()}
         return sql_file("incidents_of_plan", **places, plan=plan, columns=", ".join(_COLUMNS))
 
-    found = {name: f"found.{name}" for name in _COLUMNS}
-    found |= {"closed_by": "CASE WHEN found.is_open THEN NULL ELSE 'ended' END", "plan": f"CAST({plan} AS BIGINT)"}
-    seen = {name: value for name, value in found.items() if name != "incident_id"}
+    values = {name: f"found.{name}" for name in _COLUMNS}
+    values |= {"closed_by": "CASE WHEN found.is_open THEN NULL ELSE 'ended' END", "plan": f"CAST({plan} AS BIGINT)"}
+    seen = {name: value for name, value in values.items() if name != "incident_id"}
     closed = "CASE WHEN found.gone_by = 'merged' THEN known.plan ELSE CAST({} AS BIGINT) END".format(plan)  # noqa: UP032
     gone = {"is_open": "false", "closed_by": "found.gone_by", "plan": closed}
     clauses = (
         MergeClause(MergeAction.UPDATE, gone, "found.is_gone"),
         MergeClause(MergeAction.UPDATE, seen, "NOT found.is_gone"),
-        MergeClause(MergeAction.INSERT, {**found, "first_plan": f"CAST({plan} AS BIGINT)"}),
+        MergeClause(MergeAction.INSERT, {**values, "first_plan": f"CAST({plan} AS BIGINT)"}),
     )
     tables = (PLANS.name, INCIDENTS_STAGED.name, HISTORIES.name, INCIDENTS.name)
     return Merge("known.incident_id = found.incident_id", clauses, changes, tables)
@@ -398,10 +398,10 @@ def incident_findings_of(plan: int) -> Merge:
             "incident_findings_of_plan", known=known, staged=staged, findings=findings, plan=plan, each=each
         )
 
-    found = {name: f"found.{name}" for name in ("incident_id", "finding_id", "cluster_id")}
+    values = {name: f"found.{name}" for name in ("incident_id", "finding_id", "cluster_id")}
     clauses = (
         MergeClause(MergeAction.DELETE, {}, "found.is_gone"),
-        MergeClause(MergeAction.INSERT, {**found, "plan": f"CAST({plan} AS BIGINT)"}),
+        MergeClause(MergeAction.INSERT, {**values, "plan": f"CAST({plan} AS BIGINT)"}),
     )
     same = "known.incident_id = found.incident_id AND known.finding_id = found.finding_id"
     return Merge(same, clauses, changes, (INCIDENTS_STAGED.name, FINDINGS.name, INCIDENT_FINDINGS.name))

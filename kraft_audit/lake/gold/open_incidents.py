@@ -86,10 +86,10 @@ def cluster_summaries(lake: Lake, closed: ClosedPlans) -> list[ClusterSummary]:
 
 
 def _by_cluster(rows: Sequence[Mapping[str, Any]]) -> defaultdict[str, list[Mapping[str, Any]]]:
-    found: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    rows_by_cluster: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
-        found[row["cluster_id"]].append(row)
-    return found
+        rows_by_cluster[row["cluster_id"]].append(row)
+    return rows_by_cluster
 
 
 def _summary(

@@ -212,20 +212,20 @@ class RiskTables:
         merge = Merge(_same_row(table), _clauses(table), changes, row_count=gold_merge.SMALL_ROWS + 1)
         self.gold.merge(table.name, merge, version)
 
-    def _merge_rows(self, table: Table, found: pa.Table, changed: pa.Table, version: int | None) -> None:
+    def _merge_rows(self, table: Table, computed_rows: pa.Table, changed: pa.Table, version: int | None) -> None:
         """Merge the rows that COMPUTED_ROWS gave: all rows that the changed clusters have from now on."""
-        rows = pa.concat_tables([found, self._gone(table, found, changed)])
+        rows = pa.concat_tables([computed_rows, self._gone(table, computed_rows, changed)])
         self.gold.merge(table.name, Merge(_same_row(table), _clauses(table), rows=rows), version)
 
-    def _gone(self, table: Table, found: pa.Table, changed: pa.Table) -> pa.Table:
+    def _gone(self, table: Table, computed_rows: pa.Table, changed: pa.Table) -> pa.Table:
         """Rows of the changed clusters that are no longer computed."""
         sql = f"SELECT * FROM {table.name} WHERE {_of_clusters(changed)}"  # noqa: S608
         old, keys = self.gold.lake.query(sql, table.name), list(table.key)
         places = old.select(keys).append_column("place", pa.array(range(old.num_rows), pa.int64()))
-        gone = old.take(places.join(found.select(keys), keys, join_type="left anti").column("place"))
+        gone = old.take(places.join(computed_rows.select(keys), keys, join_type="left anti").column("place"))
         for name, value in (("is_newest", False), ("is_gone", True)):
             gone = gone.append_column(name, pa.repeat(pa.scalar(value), gone.num_rows))
-        return gone.select(found.column_names).cast(found.schema)
+        return gone.select(computed_rows.column_names).cast(computed_rows.schema)
 
 
 def _with_lists(rows: pa.Table) -> pa.Table:

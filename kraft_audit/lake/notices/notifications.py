@@ -87,14 +87,14 @@ def subjects_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Subject]:
         known = events[row["subject_key"]].get(row["n"])
         at_ms = row["at_ms"] if known is None else min(row["at_ms"], known[1])
         events[row["subject_key"]][row["n"]] = (event_of(row), at_ms)
-    found = {}
+    subjects = {}
     for key, numbered in events.items():
         ordered = [numbered[n] for n in sorted(numbered)]
         said = [(event, at_ms) for event, at_ms in ordered if event.event not in EVENTS_NOTED]
         newest = ordered[-1][0]
         if said:
-            found[key] = Subject(said[-1][0], said[-1][1], newest if newest.event in EVENTS_NOTED else None)
-    return found
+            subjects[key] = Subject(said[-1][0], said[-1][1], newest if newest.event in EVENTS_NOTED else None)
+    return subjects
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
@@ -116,26 +116,26 @@ def new_events(
     `least` is the severity from which on an incident is opened; one that was said to be open stays so below it.
     """
     gone = frozenset(merged)
-    found: list[Event] = []
+    events: list[Event] = []
     still_open = by_subject(open_incidents)
     for key, incident in still_open.items():
         event = _of_open(subjects.get(key), incident, read_plans.get(incident.cluster_id, 0), now_ms, least)
-        found += [] if event is None else [event]
-    found.sort(key=lambda event: (SEVERITIES.index(event.severity), event.cluster_id, event.incident_id))
+        events += [] if event is None else [event]
+    events.sort(key=lambda event: (SEVERITIES.index(event.severity), event.cluster_id, event.incident_id))
     for key, subject in sorted(subjects.items()):
         if key not in still_open and subject.last.event != EVENT_RESOLVED:
             plan = read_plans.get(subject.last.cluster_id, 0)
             event = _of_clean(subject, plan, is_merged=subject.last.cluster_id in gone)
-            found += [] if event is None else [event]
-    return found
+            events += [] if event is None else [event]
+    return events
 
 
 def by_subject(incidents: Sequence[OpenIncident]) -> dict[str, OpenIncident]:
     """The worst open incident of each subject, of several the first by id."""
-    found: dict[str, OpenIncident] = {}
+    incident_by_subject: dict[str, OpenIncident] = {}
     for incident in sorted(incidents, key=lambda each: (SEVERITIES.index(each.severity), each.incident_id)):
-        found.setdefault(incident.subject_key, incident)
-    return found
+        incident_by_subject.setdefault(incident.subject_key, incident)
+    return incident_by_subject
 
 
 def _of_open(before: Subject | None, incident: OpenIncident, plan: int, now_ms: int, least: str) -> Event | None:
@@ -200,11 +200,11 @@ def pending_of(rows: Sequence[Mapping[str, Any]], now_ms: int, wait_ms: int) -> 
     for row in rows:
         if row["target"]:
             steps[row["subject_key"], row["n"], row["target"]][row["stage"]][row["run"]] = row
-    found = []
+    messages = []
     for _, stages in sorted(steps.items()):
         intents = stages["intent"]
         under_way = [row for run, row in intents.items() if run not in stages["failed"]]
         if not stages["sent"] and all(now_ms - row["at_ms"] >= wait_ms for row in under_way):
             row = next(iter(intents.values()))
-            found.append(Pending(event_of(row), row["target"]))
-    return found
+            messages.append(Pending(event_of(row), row["target"]))
+    return messages

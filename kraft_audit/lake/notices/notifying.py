@@ -80,15 +80,15 @@ def situation(lake: DeltaLake) -> Situation:
     closed = ledger.status().done
     is_merged = ledger.where_merged(INCIDENTS.name, closed)
     query = lake.queries(PLANS.name, INCIDENTS.name, FINDINGS.name, INCIDENT_FINDINGS.name, HISTORIES.name)
-    found = [
+    incidents = [
         OpenIncident(
             **{name: row[name] for name in OpenIncident.__dataclass_fields__ if name != "severity"},
             severity=_severity(row),
         )
         for row in query("SELECT * FROM incidents WHERE is_open").to_pylist()
     ]
-    found += [_of_rule(row) for row in query(_UNEXPLAINED).to_pylist()]
-    found += [_of_unread(cluster) for cluster in ledger.unread().values()]
+    incidents += [_of_rule(row) for row in query(_UNEXPLAINED).to_pylist()]
+    incidents += [_of_unread(cluster) for cluster in ledger.unread().values()]
     read = query(
         "SELECT cluster_id, cluster_name, max(plan) AS newest FROM plans "  # noqa: S608
         f"WHERE {READ_ROWS} AND {is_merged} GROUP BY cluster_id, cluster_name"
@@ -107,7 +107,7 @@ def situation(lake: DeltaLake) -> Situation:
             plans[key] = max(row["newest"], plans.get(key, 0))
     for row in known_clusters(lake).values():
         clusters.setdefault(row["cluster_name"], clusters[row["cluster_id"]])
-    return Situation(tuple(found), plans, frozenset(merged["history_id"].to_pylist()), clusters)
+    return Situation(tuple(incidents), plans, frozenset(merged["history_id"].to_pylist()), clusters)
 
 
 def _severity(row: Mapping[str, Any]) -> str:
@@ -152,23 +152,28 @@ class Notifier:
 
     def notify(self, *, dry_run: bool = False) -> list[Sent]:
         """Say what is new, and what earlier calls left unsaid. Raises InputError."""
-        found = situation(self.lake)
+        current_situation = situation(self.lake)
         if not dry_run:
             self.lake.create(NOTIFICATIONS.name, _SCHEMA, f"{NOTIFICATIONS.grain}. {NOTIFICATIONS.comment}")
         started_ms = self._clock_ms()
-        claimed, noted = self._claim(found, is_dry=dry_run)
+        claimed, noted = self._claim(current_situation, is_dry=dry_run)
         failpoint("after-intent")
-        shown = [self._shown(found, event, "", "noted") for event in noted if event.event not in EVENTS_NOTED]
+        shown = [
+            self._shown(current_situation, event, "", "noted") for event in noted if event.event not in EVENTS_NOTED
+        ]
         for name, events in claimed.items():
             if name not in self.targets:
                 shown += [
-                    self._shown(found, event, name, "failed", "notify.yaml has no such target") for event in events
+                    self._shown(current_situation, event, name, "failed", "notify.yaml has no such target")
+                    for event in events
                 ]
                 continue
             target = self.targets[name]
-            for message in messages_to(target, events, found.clusters, self.lake.uri, self.settings.digest_above):
+            for message in messages_to(
+                target, events, current_situation.clusters, self.lake.uri, self.settings.digest_above
+            ):
                 if dry_run:
-                    shown += [self._shown(found, event, name, "intent") for event in message.events]
+                    shown += [self._shown(current_situation, event, name, "intent") for event in message.events]
                     continue
                 # Another call may take over what this one did not send in its time.
                 if self._clock_ms() - started_ms > self._wait_ms // 2:
@@ -177,22 +182,22 @@ class Notifier:
                 failpoint("after-send")
                 stage = "sent" if why is None else "failed"
                 self._record([self._row(event, stage, name, why) for event in message.events])
-                shown += [self._shown(found, event, name, stage, why) for event in message.events]
+                shown += [self._shown(current_situation, event, name, stage, why) for event in message.events]
         return shown
 
     @property
     def _wait_ms(self) -> int:
         return self.settings.retry_after_minutes * 60_000
 
-    def _claim(self, found: Situation, *, is_dry: bool) -> _Claim:
+    def _claim(self, current_situation: Situation, *, is_dry: bool) -> _Claim:
         """Record what this call is to send: by target, and what is only noted. No other call sends it meanwhile."""
         if is_dry:
             there = self.lake.exists(NOTIFICATIONS.name)
-            return self._to_claim(found, self._known_rows() if there else [])
+            return self._to_claim(current_situation, self._known_rows() if there else [])
         claims: list[_Claim] = []
 
         def rows_now() -> list[dict[str, Any]]:
-            claims.append(self._to_claim(found, self._known_rows()))
+            claims.append(self._to_claim(current_situation, self._known_rows()))
             by_target, noted = claims[-1]
             intents = [self._row(event, "intent", target) for target, own in by_target.items() for event in own]
             return intents + [self._row(event, "noted", "") for event in noted]
@@ -205,31 +210,36 @@ class Notifier:
         rows: list[dict[str, Any]] = self.lake.query("SELECT * FROM notifications", NOTIFICATIONS.name).to_pylist()
         return rows
 
-    def _to_claim(self, found: Situation, rows: Sequence[Mapping[str, Any]]) -> _Claim:
+    def _to_claim(self, current_situation: Situation, rows: Sequence[Mapping[str, Any]]) -> _Claim:
         """What is to be said after the steps in `rows`, by target, and the events that no target gets."""
         now_ms = self._clock_ms()
         events = new_events(
-            subjects_of(rows), found.open_incidents, found.read_plans, found.merged, now_ms, self.settings.severity
+            subjects_of(rows),
+            current_situation.open_incidents,
+            current_situation.read_plans,
+            current_situation.merged,
+            now_ms,
+            self.settings.severity,
         )
         claimed: dict[str, list[Event]] = defaultdict(list)
         for pending in pending_of(rows, now_ms, self._wait_ms):
             claimed[pending.target].append(pending.event)
         noted = []
         for event in events:
-            targets = self._targets_of(event, found, rows)
+            targets = self._targets_of(event, current_situation, rows)
             for target in targets:
                 claimed[target].append(event)
             noted += [] if targets else [event]
         return claimed, noted
 
-    def _targets_of(self, event: Event, found: Situation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    def _targets_of(self, event: Event, current_situation: Situation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if event.event in EVENTS_NOTED:
             return []
         if event.event == EVENT_RESOLVED:
             # Whoever heard of it hears that it is resolved, whatever the labels are by now.
             heard = [row["target"] for row in rows if row["incident_id"] == event.incident_id and row["target"]]
             return list(dict.fromkeys(heard))
-        labels = found.clusters.get(event.cluster_id, {}).get("labels", {})
+        labels = current_situation.clusters.get(event.cluster_id, {}).get("labels", {})
         return routed(self.settings, labels, event.severity)
 
     def _record(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -242,8 +252,10 @@ class Notifier:
         about = {"stage": stage, "target": target, "at_ms": self._clock_ms(), "run": self.run, "why": why}
         return asdict(event) | about
 
-    def _shown(self, found: Situation, event: Event, target: str, stage: str, why: str | None = None) -> Sent:
-        name = found.clusters.get(event.cluster_id, {}).get("name") or event.cluster_id
+    def _shown(
+        self, current_situation: Situation, event: Event, target: str, stage: str, why: str | None = None
+    ) -> Sent:
+        name = current_situation.clusters.get(event.cluster_id, {}).get("name") or event.cluster_id
         return Sent(event, str(name), target, stage, why)
 
 

@@ -75,10 +75,12 @@ def last_inspection(lake: Lake) -> LastInspection:
         with _folder(lake).open_input_file(INSPECTION_FILE) as file:
             saved = json.loads(file.read())
         counts = {str(table): int(count) for table, count in dict(saved["row_counts"]).items()}
-        found = LastInspection(str(saved["lake_id"]), int(saved["held_to_plan"]), int(saved["whole_at_ms"]), counts)
+        inspection = LastInspection(
+            str(saved["lake_id"]), int(saved["held_to_plan"]), int(saved["whole_at_ms"]), counts
+        )
     except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
         return nothing
-    return found if found.lake_id == nothing.lake_id else nothing
+    return inspection if inspection.lake_id == nothing.lake_id else nothing
 
 
 def save_inspection(lake: Lake, inspection: LastInspection) -> None:

@@ -305,8 +305,8 @@ class _Gate:
         query = outcome.expectation_config.kwargs.get("unexpected_rows_query")
         if query is not None:
             broken = query.format(batch=f"judged_{table}")
-            found = f"SELECT cluster_id, count(*) FROM ({broken}) GROUP BY cluster_id"  # noqa: S608  # our own text
-            return {cluster or "": float(count) for cluster, count in self._database.execute(found).fetchall()}
+            count_query = f"SELECT cluster_id, count(*) FROM ({broken}) GROUP BY cluster_id"  # noqa: S608  # our own text
+            return {cluster or "": float(count) for cluster, count in self._database.execute(count_query).fetchall()}
         column = outcome.expectation_config.kwargs.get("column")
         shown = outcome.result.get("partial_unexpected_index_list") or outcome.result["partial_unexpected_list"]
         if outcome.expectation_config.kwargs.get("max_value") is not None:

@@ -172,7 +172,7 @@ def histories_of_archive(
     Raises InputError where the archive has nothing of it.
     """
     source = archive_source(lake, cluster, closed)
-    found = archived_histories(
+    histories = archived_histories(
         LakeArchive.of(lake, source, closed),
         location=f"{root}{lake.uri}",
         cluster_id=cluster_id_of(cluster.cluster_id),
@@ -182,12 +182,12 @@ def histories_of_archive(
         defaults=cluster.defaults,
         find_whole=find_whole,
     )
-    if len(found) == 1:
-        plan = replace(found[0].cluster.plan, history_id=source, history_of=cluster.history_of)
-        return [_with_word(cluster, found[0], plan)]
+    if len(histories) == 1:
+        plan = replace(histories[0].cluster.plan, history_id=source, history_of=cluster.history_of)
+        return [_with_word(cluster, histories[0], plan)]
     states = Ledger(lake).states(closed)
-    ids = _ids_of_parts(source, [history.cluster.plan for history in found], states)
-    return [_named(history, id_, source, cluster, states) for history, id_ in zip(found, ids, strict=True)]
+    ids = _ids_of_parts(source, [history.cluster.plan for history in histories], states)
+    return [_named(history, id_, source, cluster, states) for history, id_ in zip(histories, ids, strict=True)]
 
 
 def archive_source(lake: DeltaLake, cluster: LakeCluster, closed: ClosedPlans) -> str:
@@ -243,12 +243,12 @@ def lake_at(path: str) -> DeltaLake:
 
 def chosen_cluster(lake: DeltaLake, clusters: list[LakeCluster], wanted: str | None) -> LakeCluster:
     """The cluster of this id or name; without one the only cluster. Raises ChoiceError, which lists the clusters."""
-    found = [cluster for cluster in clusters if wanted == cluster.cluster_id]
-    found = found or [cluster for cluster in clusters if wanted in (None, cluster.name)]
-    if len(found) == 1:
-        return found[0]
+    matches = [cluster for cluster in clusters if wanted == cluster.cluster_id]
+    matches = matches or [cluster for cluster in clusters if wanted in (None, cluster.name)]
+    if len(matches) == 1:
+        return matches[0]
     names = ", ".join(f"{cluster.cluster_id} ({cluster.name})" for cluster in clusters)
-    what = "more than one cluster" if found else f"no cluster {wanted!r}" if clusters else "no cluster"
+    what = "more than one cluster" if matches else f"no cluster {wanted!r}" if clusters else "no cluster"
     raise ChoiceError(lake.uri, f"{what}: there are {names}")
 
 

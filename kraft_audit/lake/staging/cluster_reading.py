@@ -138,8 +138,8 @@ class LakeBatches:
         where = (
             f"cluster_id = {sql_text(self._plan.key)} AND base_offset >= {from_offset} AND base_offset < {to_offset}"
         )
-        found = self._query(known_batches_sql(self._plan.number, where))
-        return found.select(list(BATCHES.column_names)).cast(BATCHES.schema)
+        batches = self._query(known_batches_sql(self._plan.number, where))
+        return batches.select(list(BATCHES.column_names)).cast(BATCHES.schema)
 
 
 class ExportedBatches:
@@ -156,8 +156,8 @@ class ExportedBatches:
             & (column("base_offset") >= from_offset)
             & (column("base_offset") < to_offset)
         )
-        found = pads.dataset(self._uri, schema=BATCHES.schema, format="parquet").to_table(filter=wanted)
-        return found.select(list(BATCHES.column_names)).cast(BATCHES.schema)
+        batches = pads.dataset(self._uri, schema=BATCHES.schema, format="parquet").to_table(filter=wanted)
+        return batches.select(list(BATCHES.column_names)).cast(BATCHES.schema)
 
 
 def known_batches_sql(plan_number: int, where: str) -> str:

@@ -48,24 +48,24 @@ class ShareFiles:
         self._folder = staging_folder(data_uri, plan.number)
         self._name = name_of_history(plan.key)
 
-    def write(self, share: int, found: ShareFound) -> None:
+    def write(self, share: int, share_found: ShareFound) -> None:
         """Leaves what a task found. Raises OSError."""
-        parts = {_AT_END: found.at_end.to_bytes()}
-        if found.settled is not None:
-            parts[_SETTLED] = found.settled.to_bytes()
-        if found.history is not None:
-            names = sorted(found.history.tables)
+        parts = {_AT_END: share_found.at_end.to_bytes()}
+        if share_found.settled is not None:
+            parts[_SETTLED] = share_found.settled.to_bytes()
+        if share_found.history is not None:
+            names = sorted(share_found.history.tables)
             for name in names:
-                self._write_table(name, found.history.tables[name])
-            parts |= {_FACTS: facts_of(found.history), _TABLES: json.dumps(names).encode()}
-        if found.state is not None:
-            parts[_STATE] = found.state.to_bytes()
+                self._write_table(name, share_found.history.tables[name])
+            parts |= {_FACTS: facts_of(share_found.history), _TABLES: json.dumps(names).encode()}
+        if share_found.state is not None:
+            parts[_STATE] = share_found.state.to_bytes()
         with self._named(f"{share}.found") as name:
             write_octets(self._folder, name, pack(parts))
 
     def read(self) -> list[ShareFound]:
         """What all tasks found. Raises KeptPartsError."""
-        found = []
+        shares = []
         for share in range(self._plan.shares):
             parts = unpack(self._read(f"{share}.found"))
             each = ShareFound(PartsFound.from_bytes(parts[_AT_END]))
@@ -74,8 +74,8 @@ class ShareFiles:
                 each.history = self._history(parts)
                 if _STATE in parts:
                     each.state = KeptState.from_bytes(parts[_STATE], versions_of(self._plan))
-            found.append(each)
-        return found
+            shares.append(each)
+        return shares
 
     def _history(self, parts: dict[str, bytes]) -> ClusterHistory:
         tables = {name: self._read_table(name) for name in json.loads(parts[_TABLES])}
@@ -124,19 +124,19 @@ class ShareReading:
         self._redactor = redactor_of(plan, key)
         self._known = known
         self._files = ShareFiles(lake_uri, plan)
-        self._found = ShareFound()
+        self._share_found = ShareFound()
 
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._share == FIRST and (self._plan.aliases or self._plan.merged):
             yield HISTORIES.name, history_rows(self._plan)
         with StoragePool() as pool:
             settings = ReadingSettings(pool.open, self._redactor, known=self._known, stop_on_change=True)
-            for name, batch in self._found.analyze(self._plan, settings):
+            for name, batch in self._share_found.analyze(self._plan, settings):
                 yield STAGED_AS.get(name, name), of_history(batch, self._plan)
 
     def end(self) -> ReadingEnd:
         redaction_state = json.dumps(self._redactor.short_values(), separators=(",", ":"))
-        self._files.write(self._share, self._found)
+        self._files.write(self._share, self._share_found)
         return ReadingEnd(redaction_state if self._share == FIRST else self._plan.redaction_state)
 
 
@@ -150,13 +150,13 @@ class JoinReading:
 
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         try:
-            found = self._files.read()
+            shares = self._files.read()
         except KeptPartsError as error:
             raise InputError(self._plan.name, str(error)) from None
-        history, state = found[FIRST].history, found[FIRST].state
+        history, state = shares[FIRST].history, shares[FIRST].state
         if history is None:
             raise InputError(self._plan.name, "the first share left no history")
-        for name, batch in joined(self._plan, history, state, found, self._continuation):
+        for name, batch in joined(self._plan, history, state, shares, self._continuation):
             yield STAGED_AS.get(name, name), of_history(batch, self._plan)
 
     def end(self) -> ReadingEnd:

@@ -151,12 +151,12 @@ def read_manifests(data_uri: str, plan: int) -> dict[str, list[ManifestRow]]:
     if not is_uri(data_uri) and not _local_folder(data_uri, plan).is_dir():
         return {}
     folder = staging_folder(data_uri, plan)
-    found: dict[str, list[ManifestRow]] = {}
+    manifests: dict[str, list[ManifestRow]] = {}
     for info in folder.get_file_info(pafs.FileSelector("", allow_not_found=True)):
         if info.base_name.endswith(".jsonl") and not info.base_name.startswith("."):
             with folder.open_input_file(info.path) as file:
-                found[info.base_name.removesuffix(".jsonl")] = list(_rows(file.read()))
-    return found
+                manifests[info.base_name.removesuffix(".jsonl")] = list(_rows(file.read()))
+    return manifests
 
 
 def forget_manifests(data_uri: str, plan: int) -> None:

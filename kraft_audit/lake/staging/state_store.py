@@ -85,9 +85,9 @@ def _read(folder: pafs.FileSystem, name: str) -> bytes:
 def delete_states(lake_uri: str, history: str, except_names: frozenset[str], *, dry_run: bool = False) -> int:
     """Deletes the states of a history but for some and their bases; returns how many, or would be. Raises OSError."""
     folder = _folder(lake_uri, history)
-    found = [info.base_name for info in folder.get_file_info(pafs.FileSelector("", allow_not_found=True))]
+    names = [info.base_name for info in folder.get_file_info(pafs.FileSelector("", allow_not_found=True))]
     needed = except_names | {name.partition(_BETWEEN)[2] for name in except_names}
-    unused = [name for name in found if _NAME.fullmatch(name.partition(".")[0]) and name not in needed]
+    unused = [name for name in names if _NAME.fullmatch(name.partition(".")[0]) and name not in needed]
     for name in () if dry_run else unused:
         folder.delete_file(name)
     return len(unused)

@@ -75,18 +75,18 @@ def moved_logs(storage: Storage, plan: ClusterPlan, at_cut: ClusterState, at_end
         dirs.setdefault(data_dir.broker_id, []).append(data_dir.path)
         for entry in data_dir.listing.entries:
             folders[data_dir.broker_id, entry.name] = shown_folder(plan, join(data_dir.path, entry.name))
-    found = []
+    logs = []
     for row, broker, holder in wanted:
         name = f"{row['topic']}-{row['partition']}"
         there, own = folders.get((broker, name)), dirs.get(broker, [])
         place = shown_folder(plan, join(own[0], name)) if len(own) == 1 else None
-        found.append(
+        logs.append(
             MovedLog(
                 *(row["topic"], row["partition"], holder, folders.get((holder, name)), broker, there or place),
                 is_taken=there is not None,
             )
         )
-    return sorted(found, key=lambda log: (log.topic, log.partition, log.to_broker))
+    return sorted(logs, key=lambda log: (log.topic, log.partition, log.to_broker))
 
 
 def _holder(row: Mapping[str, Any]) -> int:
@@ -129,12 +129,12 @@ def dropped_replicas(at_cut: ClusterState, newest: ClusterState) -> dict[int, tu
     The rescued state has it in the ISR again: it may lead there, and the others then truncate acknowledged records.
     """
     later = {(row["topic_id"], row["partition"]): row for row in newest.existing("partition_changes")}
-    found: dict[int, list[str]] = {}
+    partitions_by_broker: dict[int, list[str]] = {}
     for row in at_cut.existing("partition_changes"):
         ended = later.get((row["topic_id"], row["partition"]))
         if ended is None:
             continue
         in_sync = {*ended["isr"], *ended["elr"]}
         for broker in {*row["isr"], *row["elr"]} & set(ended["replicas"]) - in_sync if in_sync else ():
-            found.setdefault(broker, []).append(f"{row['topic']}-{row['partition']}")
-    return {broker: tuple(sorted(names)) for broker, names in sorted(found.items())}
+            partitions_by_broker.setdefault(broker, []).append(f"{row['topic']}-{row['partition']}")
+    return {broker: tuple(sorted(names)) for broker, names in sorted(partitions_by_broker.items())}

@@ -124,7 +124,7 @@ def rescue(
     values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
     files = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
     newest, brokers = _newest_state(reading, plan, source, at_end), tuple(_brokers(at_cut))
-    found = Rescue(
+    rescue = Rescue(
         str(request.out),
         node,
         plan,
@@ -144,8 +144,8 @@ def rescue(
         lost_brokers(plan, [broker for broker, _ in brokers], partitions, node.node_id),
         dropped_replicas(at_cut, newest),
     )
-    declare(found, cluster, replica)
-    return found
+    declare(rescue, cluster, replica)
+    return rescue
 
 
 def _newest_state(reading: ClusterReading, plan: RescuePlan, source: CopyOutcome, at_end: ClusterState) -> ClusterState:
@@ -157,16 +157,16 @@ def _newest_state(reading: ClusterReading, plan: RescuePlan, source: CopyOutcome
     return state_at(log, offset=best.copy.end_offset - 1)
 
 
-def declare(found: Rescue, cluster: ClusterPlan, replica: ReplicaPlan) -> None:
+def declare(rescue: Rescue, cluster: ClusterPlan, replica: ReplicaPlan) -> None:
     """Writes beside the dir's files what was done: the plan, hashes, what is lost."""
     document = {
         "declared": DECLARED,
         "written_ms": time.time_ns() // 1_000_000,
         "cluster_id": cluster.cluster_id,
         "read_from": _read_from(cluster, replica),
-        **asdict(found),
+        **asdict(rescue),
     }
-    with (Path(found.out) / RESCUE_DECLARATION_NAME).open("x", encoding="utf-8") as file:
+    with (Path(rescue.out) / RESCUE_DECLARATION_NAME).open("x", encoding="utf-8") as file:
         json.dump(document, file, indent=1, default=str)
 
 
@@ -317,16 +317,16 @@ def _brokers(state: ClusterState) -> Iterator[tuple[int, str]]:
 
 def _next_producer_id(reading: ClusterReading, open_storage: OpenStorage, plan: RescuePlan, cut: CutState) -> int:
     """The largest next producer id that any copy names; a copy that cannot be read has none to say."""
-    found = [cut.records.value("ProducerIdsRecord")]
+    producer_ids = [cut.records.value("ProducerIdsRecord")]
     for outcome in plan.outcomes:
         replica = reading.survey.replicas[outcome.copy.number].plan
         try:
             with open_storage(replica.root) as storage:
                 state = state_at_cut(storage, replica, outcome.copy.end_offset)
-            found.append(state.records.value("ProducerIdsRecord"))
+            producer_ids.append(state.records.value("ProducerIdsRecord"))
         except UnknownStateError:
             continue
-    return max((int(fields["nextProducerId"]) for fields in found if fields is not None), default=0)
+    return max((int(fields["nextProducerId"]) for fields in producer_ids if fields is not None), default=0)
 
 
 def all_nodes(plan: RescuePlan) -> Collection[int]:

@@ -37,50 +37,50 @@ RIGHTS: Final = ("SCRAM credential", "delegation token", "client quota")
 TEXTS_LISTED: Final = 8
 
 
-def loses_nothing(found: Rescue) -> bool:
+def loses_nothing(rescue: Rescue) -> bool:
     """Whether all that can have been committed is in the rescued dir."""
-    source = found.source
-    is_whole = source.unknown_from is None and source.lost_from >= source.lost_to and not found.lost_after_cut
+    source = rescue.source
+    is_whole = source.unknown_from is None and source.lost_from >= source.lost_to and not rescue.lost_after_cut
     return is_whole and not source.loses and not source.brings_back
 
 
 Steps = Iterator[ProcedureStep]
 
 
-def procedure(found: Rescue) -> Steps:
+def procedure(rescue: Rescue) -> Steps:
     """The steps, the first one first."""
-    yield from _before(found)
-    yield from _start(found)
-    yield from _after(found)
-    yield from _never(found)
+    yield from _before(rescue)
+    yield from _start(rescue)
+    yield from _after(rescue)
+    yield from _never(rescue)
 
 
-def _before(found: Rescue) -> Steps:
-    controllers = sorted(set(found.plan.voters) | set(found.ghosts))
-    best = found.plan.best
-    if best is not None and best.copy.end > found.source.copy.end:
+def _before(rescue: Rescue) -> Steps:
+    controllers = sorted(set(rescue.plan.voters) | set(rescue.ghosts))
+    best = rescue.plan.best
+    if best is not None and best.copy.end > rescue.source.copy.end:
         yield ProcedureStep(
             f"A better copy is that of {best.copy.name}: epoch {best.copy.last_epoch}, end offset "
             f"{best.copy.end_offset}. Go on with this dir only where that one cannot be used."
         )
-    own = found.dropped.get(found.node.node_id, ())
+    own = rescue.dropped.get(rescue.node.node_id, ())
     if own:
         yield ProcedureStep(
-            f"Node {found.node.node_id} is a broker too, and left the ISR of {_shortened(own)} in the lost part: it "
+            f"Node {rescue.node.node_id} is a broker too, and left the ISR of {_shortened(own)} in the lost part: it "
             "may lead them, and the others then truncate acknowledged records. Build the dir again with --node-id and "
             "--endpoint, for a controller of its own with an id that no broker has."
         )
-    combined = combined_nodes(found)
-    paths = [f"{o.copy.name}: {o.copy.path}" for o in found.plan.outcomes]
+    combined = combined_nodes(rescue)
+    paths = [f"{o.copy.name}: {o.copy.path}" for o in rescue.plan.outcomes]
     are = "is a broker" if len(combined) == 1 else "are brokers"
     both = f" {nouns('Node', combined)} {are} too: the data goes on, the old metadata log does not."
     yield ProcedureStep(
         f"Power off every old controller ({listed(controllers)}), detach their disks, and copy them."
         f"{both if combined else ''} Copies here: {'; '.join(paths)}."
     )
-    yield ProcedureStep(_old_majority(found))
-    brokers = ", ".join(f"{broker} ({place})" for broker, place in found.brokers) or "none is registered"
-    if loses_nothing(found) and found.keeps_endpoint and not combined:
+    yield ProcedureStep(_old_majority(rescue))
+    brokers = ", ".join(f"{broker} ({place})" for broker, place in rescue.brokers) or "none is registered"
+    if loses_nothing(rescue) and rescue.keeps_endpoint and not combined:
         yield ProcedureStep(
             f"Nothing is lost, and id and endpoint stay: brokers may go on running. Brokers: {brokers}."
         )
@@ -90,18 +90,18 @@ def _before(found: Rescue) -> Steps:
             f"{BROKER_STOP_S} s. Back up their data dirs: a broker that runs while the rescued state loads deletes the "
             "logs of lost topics."
         )
-    if _needs_kit(found):
+    if _needs_kit(rescue):
         yield ProcedureStep(
             "Before anything is moved, write down what brings the lost part back:",
             commands=(
-                f"kraft-audit restore-kit {shlex.quote(found.out)} --only-lost --out {shlex.quote(_kit(found))}",
+                f"kraft-audit restore-kit {shlex.quote(rescue.out)} --only-lost --out {shlex.quote(_kit(rescue))}",
             ),
         )
-    if found.moved_logs:
+    if rescue.moved_logs:
         yield ProcedureStep(
-            f"Reassigned in the lost part: {_shortened([log.text for log in found.moved_logs])}. The old replicas lead "
-            "again, and their logs are gone. While all brokers are stopped, copy the full logs back.",
-            commands=tuple(command for log in found.moved_logs for command in log.commands),
+            f"Reassigned in the lost part: {_shortened([log.text for log in rescue.moved_logs])}. The old replicas "
+            "lead again, and their logs are gone. While all brokers are stopped, copy the full logs back.",
+            commands=tuple(command for log in rescue.moved_logs for command in log.commands),
         )
     if combined:
         yield ProcedureStep(
@@ -109,83 +109,83 @@ def _before(found: Rescue) -> Steps:
             "not start beside it, or goes on with the old quorum. DATA_DIR is the data dir that holds it.",
             commands=(MOVE_OLD_METADATA,),
         )
-    yield _brokers_config(found)
+    yield _brokers_config(rescue)
 
 
-def combined_nodes(found: Rescue) -> list[int]:
+def combined_nodes(rescue: Rescue) -> list[int]:
     """The voters that are brokers in the same process (process.roles=broker,controller)."""
-    return sorted({broker for broker, _ in found.brokers} & set(found.plan.voters))
+    return sorted({broker for broker, _ in rescue.brokers} & set(rescue.plan.voters))
 
 
-def _is_combined(found: Rescue) -> bool:
+def _is_combined(rescue: Rescue) -> bool:
     """Whether the rescued node goes on as a broker too, with the data that it has."""
-    return found.node.node_id in combined_nodes(found)
+    return rescue.node.node_id in combined_nodes(rescue)
 
 
-def _brokers_config(found: Rescue) -> ProcedureStep:
+def _brokers_config(rescue: Rescue) -> ProcedureStep:
     text = "Set this in every broker's config, and no other controller:"
-    combined = combined_nodes(found)
-    if combined and not _is_combined(found):
+    combined = combined_nodes(rescue)
+    if combined and not _is_combined(rescue):
         return ProcedureStep(
             f"{text[:-1]}. {nouns('Node', combined)} go on as brokers only, without the controller's listener in "
             "listeners:",
-            settings=("process.roles=broker", _quorum_setting(found)),
+            settings=("process.roles=broker", _quorum_setting(rescue)),
         )
-    if not found.node.is_static or not _forget_voters(found):
-        return ProcedureStep(text, settings=(_quorum_setting(found),))
+    if not rescue.node.is_static or not _forget_voters(rescue):
+        return ProcedureStep(text, settings=(_quorum_setting(rescue),))
     # A node below 3.9 does not start where its quorum-state names other voters than its config (QuorumState, 3.8).
     return ProcedureStep(
         f"On every broker remove what names the old voters; BROKER_DIR is its metadata log dir. {text}",
-        settings=(_quorum_setting(found),),
-        commands=_forget_voters(found),
+        settings=(_quorum_setting(rescue),),
+        commands=_forget_voters(rescue),
     )
 
 
-def _quorum_setting(found: Rescue) -> str:
+def _quorum_setting(rescue: Rescue) -> str:
     """The line of a config that says where the quorum is."""
-    node = found.node
+    node = rescue.node
     if node.is_static:
         return f"controller.quorum.voters={node.node_id}@{node.host}:{node.port}"
     return f"controller.quorum.bootstrap.servers={node.host}:{node.port}"
 
 
-def _old_majority(found: Rescue) -> str:
+def _old_majority(rescue: Rescue) -> str:
     """What an old majority does that starts again. It is fenced where it finds the rescued node, and only there."""
-    node = found.node
+    node = rescue.node
     name = f"node {node.node_id}"
-    when = f"while {name} is down" if found.keeps_endpoint else f"as they do not find {name} where it is now,"
-    disks = ", with old disks or wiped ones" if found.plan.kraft_version == 0 else ""
+    when = f"while {name} is down" if rescue.keeps_endpoint else f"as they do not find {name} where it is now,"
+    disks = ", with old disks or wiped ones" if rescue.plan.kraft_version == 0 else ""
     return (
         f"Never start a majority of the old controllers again: {when} they elect themselves{disks}. That is a second "
         "cluster of the same id, and a broker that finds it may follow it."
     )
 
 
-def _kit(found: Rescue) -> str:
-    return f"{found.out}-kit"
+def _kit(rescue: Rescue) -> str:
+    return f"{rescue.out}-kit"
 
 
-def _needs_kit(found: Rescue) -> bool:
-    return bool(found.source.loses or found.lost_after_cut)
+def _needs_kit(rescue: Rescue) -> bool:
+    return bool(rescue.source.loses or rescue.lost_after_cut)
 
 
-def _start(found: Rescue) -> Steps:
-    node = found.node
-    yield _first_start(found)
+def _start(rescue: Rescue) -> Steps:
+    node = rescue.node
+    yield _first_start(rescue)
     yield ProcedureStep(
-        f"Check it: leader {node.node_id}, epoch above {found.epoch}, log end offset above {found.offset}.",
-        commands=(f"kafka-metadata-quorum --bootstrap-controller {_place(found)} describe --status",),
+        f"Check it: leader {node.node_id}, epoch above {rescue.epoch}, log end offset above {rescue.offset}.",
+        commands=(f"kafka-metadata-quorum --bootstrap-controller {_place(rescue)} describe --status",),
     )
-    left = sorted(set(combined_nodes(found)) - set(found.lost_brokers.brokers) - {node.node_id})
-    if left and _is_combined(found):
-        yield _other_combined(found, left)
-    last = {broker: names for broker, names in found.dropped.items() if broker in _left(found)}
+    left = sorted(set(combined_nodes(rescue)) - set(rescue.lost_brokers.brokers) - {node.node_id})
+    if left and _is_combined(rescue):
+        yield _other_combined(rescue, left)
+    last = {broker: names for broker, names in rescue.dropped.items() if broker in _left(rescue)}
     yield ProcedureStep(
         f"Start all brokers{f' but {listed(list(last))}' if last else ''}. Until they are back every broker is fenced "
         "and partitions have no leader: that is to be expected. Never remove a folder that ends in -stray."
     )
-    if found.lost_brokers.brokers:
-        yield _elections(found)
+    if rescue.lost_brokers.brokers:
+        yield _elections(rescue)
     for broker, names in last.items():
         yield ProcedureStep(
             f"Start broker {broker} last, once others lead {_shortened(names)}: it left their ISR in the lost part. If "
@@ -193,17 +193,17 @@ def _start(found: Rescue) -> Steps:
         )
 
 
-def _left(found: Rescue) -> set[int]:
+def _left(rescue: Rescue) -> set[int]:
     """The brokers to start: neither lost with their disks nor in the process of the rescued controller."""
-    return {broker for broker, _ in found.brokers} - {*found.lost_brokers.brokers, found.node.node_id}
+    return {broker for broker, _ in rescue.brokers} - {*rescue.lost_brokers.brokers, rescue.node.node_id}
 
 
-def _elections(found: Rescue) -> ProcedureStep:
+def _elections(rescue: Rescue) -> ProcedureStep:
     """Partitions that wait for brokers which never return, and would follow one that returned empty.
 
     A broker that was killed leaves ISR and ELR when it returns, where ELR is on (ReplicationControlManager, Kafka 4.3).
     """
-    lost, ask = found.lost_brokers, f"--bootstrap-server {shlex.quote(_server(found))}"
+    lost, ask = rescue.lost_brokers, f"--bootstrap-server {shlex.quote(_server(rescue))}"
     lagging = f" Only they had in sync, so records may be lost: {_shortened(lost.lagging)}." if lost.lagging else ""
     none = f" No replica is left of {_shortened(lost.unreplicated)}." if lost.unreplicated else ""
     return ProcedureStep(
@@ -217,43 +217,43 @@ def _elections(found: Rescue) -> ProcedureStep:
     )
 
 
-def _server(found: Rescue) -> str:
+def _server(rescue: Rescue) -> str:
     """Where a broker listens that is left, and not one that starts last."""
-    left = [each for each in found.brokers if each[0] not in found.lost_brokers.brokers]
-    return min(left, key=lambda each: each[0] in found.dropped)[1] if left else "HOST:PORT"
+    left = [each for each in rescue.brokers if each[0] not in rescue.lost_brokers.brokers]
+    return min(left, key=lambda each: each[0] in rescue.dropped)[1] if left else "HOST:PORT"
 
 
-def _first_start(found: Rescue) -> ProcedureStep:
-    node = found.node
+def _first_start(rescue: Rescue) -> ProcedureStep:
+    node = rescue.node
     without = f"without controller.quorum.{'bootstrap.servers' if node.is_static else 'voters'}"
-    if _is_combined(found):
+    if _is_combined(rescue):
         return ProcedureStep(
-            f"Move {found.out} to the host of node {node.node_id}, as a folder beside its data dirs and in none of "
+            f"Move {rescue.out} to the host of node {node.node_id}, as a folder beside its data dirs and in none of "
             f"them, and do not format it. Set this in the node's config, METADATA_DIR being that folder, {without}. "
             f"Keep the rest, its listeners too: {node.listener} is at {node.host}:{node.port}. Start it:",
             settings=(
                 "process.roles=broker,controller",
                 f"node.id={node.node_id}",
                 "metadata.log.dir=METADATA_DIR",
-                _quorum_setting(found),
+                _quorum_setting(rescue),
             ),
         )
     return ProcedureStep(
-        f"Move {found.out} to the controller's host as its log dir, do not format it, and start it with this config, "
+        f"Move {rescue.out} to the controller's host as its log dir, do not format it, and start it with this config, "
         f"{without}:",
         settings=(
             "process.roles=controller",
             f"node.id={node.node_id}",
             f"listeners={node.listener}://{node.host}:{node.port}",
             f"controller.listener.names={node.listener}",
-            _quorum_setting(found),
+            _quorum_setting(rescue),
         ),
     )
 
 
-def _other_combined(found: Rescue, nodes: Sequence[int]) -> ProcedureStep:
+def _other_combined(rescue: Rescue, nodes: Sequence[int]) -> ProcedureStep:
     """How nodes whose data is left come back: as brokers at once, as controllers when they hold the rescued state."""
-    if found.node.is_static:
+    if rescue.node.is_static:
         return ProcedureStep(
             f"{nouns('Node', nodes)} {'is a broker' if len(nodes) == 1 else 'are brokers'} only until there is a "
             "majority again, without the controller's listener in listeners:",
@@ -262,28 +262,28 @@ def _other_combined(found: Rescue, nodes: Sequence[int]) -> ProcedureStep:
     return ProcedureStep(
         f"{nouns('Node', nodes)} {'starts' if len(nodes) == 1 else 'start'} as before, broker and controller, but with "
         "metadata.log.dir set to a new folder beside the data dirs, which this formats. Not a voter yet:",
-        commands=(format_disk(found.node.cluster_id, joins=True, beside_data=True),),
+        commands=(format_disk(rescue.node.cluster_id, joins=True, beside_data=True),),
     )
 
 
-def _place(found: Rescue) -> str:
-    return shlex.quote(f"{found.node.host}:{found.node.port}")
+def _place(rescue: Rescue) -> str:
+    return shlex.quote(f"{rescue.node.host}:{rescue.node.port}")
 
 
-def _after(found: Rescue) -> Steps:
-    source = found.source
-    lost = [*source.loses, *found.lost_after_cut]
-    server = _server(found)
+def _after(rescue: Rescue) -> Steps:
+    source = rescue.source
+    lost = [*source.loses, *rescue.lost_after_cut]
+    server = _server(rescue)
     created = [o.subject for o in lost if o.kind == "topic" and o.change == "created"]
     deleted = [o.subject.split(" ")[0] for o in [*source.brings_back, *lost] if _is_deleted(o, "topic")]
     ask = f"--bootstrap-server {shlex.quote(server)}"
-    if _needs_kit(found):
+    if _needs_kit(rescue):
         topics = (
             f" Topics that are lost: {_shortened(created)}. Their brokers rename the logs to -stray." if created else ""
         )
         yield ProcedureStep(
             f"Bring the lost part back, then do what the end of the script says of old logs.{topics}",
-            commands=(f"BOOTSTRAP_SERVER={shlex.quote(server)} bash {shlex.quote(_kit(found) + '/restore.sh')}",),
+            commands=(f"BOOTSTRAP_SERVER={shlex.quote(server)} bash {shlex.quote(_kit(rescue) + '/restore.sh')}",),
         )
     if deleted:
         yield ProcedureStep(
@@ -291,57 +291,57 @@ def _after(found: Rescue) -> Steps:
             commands=tuple(f"kafka-topics {ask} --delete --topic {shlex.quote(topic)}" for topic in deleted),
         )
     rights = [o.subject for o in [*source.brings_back, *lost] if o.kind in RIGHTS and o.change != "created"]
-    revoked = [*map(acl_text, found.revoked_acls), *rights]
+    revoked = [*map(acl_text, rescue.revoked_acls), *rights]
     if revoked:
-        steps = acl_steps(found.revoked_acls, ("--bootstrap-server", server), ("--remove", "--force"))
+        steps = acl_steps(rescue.revoked_acls, ("--bootstrap-server", server), ("--remove", "--force"))
         yield ProcedureStep(
             f"Revoked or changed in the lost part, valid again: {_shortened(revoked)}. Take them back and rotate.",
             commands=tuple(_texts(steps)),
         )
-    elif not loses_nothing(found):
+    elif not loses_nothing(rescue):
         yield ProcedureStep(
             "What was revoked in the lost part is valid again (ACL, SCRAM, tokens, quotas): rotate what matters."
         )
-    if not loses_nothing(found):
+    if not loses_nothing(rescue):
         yield ProcedureStep(
             "ISR and ELR are those of the rescued state: a replica that was dropped in the lost part may lead and "
             "truncate acknowledged data without an unclean election. Compare the partitions' log ends first."
         )
-    levels = ", ".join(f"{name}={level}" for name, level in sorted(found.features.items()))
-    kraft_version = 0 if found.node.is_static else 1
+    levels = ", ".join(f"{name}={level}" for name, level in sorted(rescue.features.items()))
+    kraft_version = 0 if rescue.node.is_static else 1
     yield ProcedureStep(f"Feature levels are those of the rescued state: {levels}; kraft.version={kraft_version}.")
-    if found.ghosts:
+    if rescue.ghosts:
         yield ProcedureStep(
-            f"Registrations of controllers {listed(found.ghosts)} stay. Where they are gone, metadata.version 4.4-IV2 "
+            f"Registrations of controllers {listed(rescue.ghosts)} stay. Where they are gone, metadata.version 4.4-IV2 "
             "cannot be reached until each was started once with its id (KAFKA-20295)."
         )
 
 
-def _never(found: Rescue) -> Steps:
-    if not found.node.is_static:
-        yield from _dynamic_majority(found)
-    elif found.others:
-        yield from _static_majority(found)
+def _never(rescue: Rescue) -> Steps:
+    if not rescue.node.is_static:
+        yield from _dynamic_majority(rescue)
+    elif rescue.others:
+        yield from _static_majority(rescue)
     yield ProcedureStep("Never rescue twice from different disks: both would have one cluster id.")
 
 
-def _static_majority(found: Rescue) -> Steps:
+def _static_majority(rescue: Rescue) -> Steps:
     """Voters of a static quorum begin with the same log, or the new ones could elect themselves without it."""
-    node = found.node
+    node = rescue.node
     voters = ",".join(
-        f"{each}@{place}" for each, place in sorted([*found.others, (node.node_id, f"{node.host}:{node.port}")])
+        f"{each}@{place}" for each, place in sorted([*rescue.others, (node.node_id, f"{node.host}:{node.port}")])
     )
-    others = [each for each, _ in found.others]
-    combined = _is_combined(found)
+    others = [each for each, _ in rescue.others]
+    combined = _is_combined(rescue)
     new_dir = "the metadata.log.dir of node N, beside its data dirs" if combined else "that of node N"
     yield ProcedureStep(
         f"Back to a majority: stop node {node.node_id} and all brokers. Give {listed(others)} a copy of its log dir, "
         "never an empty one: two empty disks elect themselves and make it truncate everything. "
         f"BROKER_DIR is each broker's metadata log dir, RESCUED_DIR the rescued one, NEW_DIR_N {new_dir}.",
         commands=(
-            *_forget_voters(found),
+            *_forget_voters(rescue),
             'rm -f "$RESCUED_DIR"/__cluster_metadata-0/quorum-state "$RESCUED_DIR"/.lock',
-            *(command for each, _ in found.others for command in _copied(node.cluster_id, each)),
+            *(command for each, _ in rescue.others for command in _copied(node.cluster_id, each)),
         ),
     )
     setting = f"controller.quorum.voters={voters}"
@@ -360,9 +360,9 @@ def _static_majority(found: Rescue) -> Steps:
     )
 
 
-def _forget_voters(found: Rescue) -> tuple[str, ...]:
+def _forget_voters(rescue: Rescue) -> tuple[str, ...]:
     """What brokers need that are no controllers: a combined node's metadata log was moved away."""
-    return (FORGET_VOTERS,) if len(combined_nodes(found)) < len(found.brokers) else ()
+    return (FORGET_VOTERS,) if len(combined_nodes(rescue)) < len(rescue.brokers) else ()
 
 
 def _copied(cluster_id: str, node_id: int) -> tuple[str, str]:
@@ -371,16 +371,16 @@ def _copied(cluster_id: str, node_id: int) -> tuple[str, str]:
     return f'cp -a "$RESCUED_DIR" {new}', f"printf {shlex.quote(meta)} > {new}/meta.properties"
 
 
-def _dynamic_majority(found: Rescue) -> Steps:
-    node, is_combined = found.node, _is_combined(found)
-    old = listed(sorted({each for each in all_nodes(found.plan) if each in found.plan.voters} - {node.node_id}))
+def _dynamic_majority(rescue: Rescue) -> Steps:
+    node, is_combined = rescue.node, _is_combined(rescue)
+    old = listed(sorted({each for each in all_nodes(rescue.plan) if each in rescue.plan.voters} - {node.node_id}))
     disk = "a fresh disk, or a new metadata.log.dir beside data that it has," if is_combined else "a fresh disk"
     yield ProcedureStep(
         f"Back to a majority: for each new controller, with {disk} and controller.quorum.bootstrap.servers="
         f"{node.host}:{node.port}, format, start, and add it. Old ids ({old or 'none'}) return only this way.",
         commands=(
             format_disk(node.cluster_id, joins=True, beside_data=is_combined),
-            add_controller(f"--bootstrap-controller {_place(found)}"),
+            add_controller(f"--bootstrap-controller {_place(rescue)}"),
         ),
     )
 

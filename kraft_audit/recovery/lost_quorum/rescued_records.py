@@ -113,8 +113,8 @@ class StateRecords:
 
     def value(self, name: str, key: Hashable = ()) -> Mapping[str, Any] | None:
         """The fields of what a record of this name set last."""
-        found = self._entries.get((name, key))
-        return None if found is None else found[1]
+        entry = self._entries.get((name, key))
+        return None if entry is None else entry[1]
 
     def values(self, name: str) -> list[Mapping[str, Any]]:
         """The fields of everything that records of this name set."""
@@ -156,9 +156,9 @@ class StateRecords:
                 del self._entries[name, key]
 
     def _change_broker(self, broker_id: int, version: int, changes: Mapping[str, Any]) -> None:
-        found = self._entries.get(("RegisterBrokerRecord", (broker_id,)))
-        if found is not None:
-            self._entries["RegisterBrokerRecord", (broker_id,)] = max(version, found[0]), {**found[1], **changes}
+        entry = self._entries.get(("RegisterBrokerRecord", (broker_id,)))
+        if entry is not None:
+            self._entries["RegisterBrokerRecord", (broker_id,)] = max(version, entry[0]), {**entry[1], **changes}
 
     def records(self, partitions: Iterable[Mapping[str, Any]], next_producer_id: int) -> Iterator[Record]:
         """The records of a snapshot of the state. `partitions`: rows of the replay's table, those that exist.
@@ -169,14 +169,14 @@ class StateRecords:
         for row in partitions:
             by_topic.setdefault(uuid_bytes(row["topic_id"]), []).append(row)
         for name in ORDER:
-            found = [(key, entry) for (each, key), entry in self._entries.items() if each == name]
+            entries = [(key, entry) for (each, key), entry in self._entries.items() if each == name]
             if name == "FeatureLevelRecord":
-                found.sort(key=lambda pair: pair[1][1]["name"] != METADATA_VERSION_FEATURE)
+                entries.sort(key=lambda pair: pair[1][1]["name"] != METADATA_VERSION_FEATURE)
             if name == "ProducerIdsRecord":
-                version = found[0][1][0] if found else 0
+                version = entries[0][1][0] if entries else 0
                 beyond = {"brokerId": -1, "brokerEpoch": -1, "nextProducerId": next_producer_id + PRODUCER_IDS_ADDED}
-                found = [((), (version, beyond))]
-            for _, (version, fields) in found:
+                entries = [((), (version, beyond))]
+            for _, (version, fields) in entries:
                 yield name, version, fields
                 if name == "TopicRecord":
                     yield from self._partitions(by_topic.get(fields["topicId"], ()))

@@ -43,8 +43,8 @@ def permission(
     question: Question, safety: StartSafety | None, undecided: str | None, history: ClusterHistory
 ) -> Permission | None:
     """The answer for a node, and what no election can lose; None where there is no such node."""
-    found = node_permission(question, safety, undecided, history)
-    return found and replace(found, cannot_be_lost=None if safety is None else durability(safety))
+    answer = node_permission(question, safety, undecided, history)
+    return answer and replace(answer, cannot_be_lost=None if safety is None else durability(safety))
 
 
 def node_permission(
@@ -53,20 +53,20 @@ def node_permission(
     """The answer alone, the worse one where a node is both broker and voter; None where there is no such node."""
     with_earlier = question.action is Action.WIPE
     is_voter = safety is None or question.node_id in safety.voter_ids(with_earlier=with_earlier)
-    found = broker_permission(question, history)
-    if found is None or is_voter:  # another broker's copy of the log is an observer's
-        of_controller = controller_permission(question, safety, undecided, history)
-        answers = [answer for answer in (of_controller, found) if answer is not None]
-        found = max(answers, key=lambda answer: answer.verdict.rank, default=None)
-    return found
+    of_broker = broker_permission(question, history)
+    if of_broker is not None and not is_voter:  # another broker's copy of the log is an observer's
+        return of_broker
+    of_controller = controller_permission(question, safety, undecided, history)
+    answers = [answer for answer in (of_controller, of_broker) if answer is not None]
+    return max(answers, key=lambda answer: answer.verdict.rank, default=None)
 
 
 def _rows(states: PartitionStates, broker: int, *lists: str) -> Rows:
     """The newest rows of partitions that name the broker in one of these lists."""
-    found = np.zeros(len(states), bool)
+    is_named = np.zeros(len(states), bool)
     for name in lists:
-        found |= states.in_order(holders(states.changes.lists[name], (broker,)))
-    rows: Rows = np.flatnonzero(found & states.is_last & states.exists)
+        is_named |= states.in_order(holders(states.changes.lists[name], (broker,)))
+    rows: Rows = np.flatnonzero(is_named & states.is_last & states.exists)
     return rows
 
 

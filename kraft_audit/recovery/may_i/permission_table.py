@@ -99,10 +99,10 @@ def ask_one(path: str) -> str:
     return f"Ask about one:   kraft-audit may-i ACTION NODE {shlex.quote(path)}"
 
 
-def permission_lines(found: Permissions) -> list[PermissionLine]:
+def permission_lines(permissions: Permissions) -> list[PermissionLine]:
     """The rows with equal answers about one node joined."""
     joined: dict[tuple[int, str, str, tuple[str, ...]], list[PermissionRow]] = {}
-    for row in found.rows:
+    for row in permissions.rows:
         steps = row.next_steps[:1] if row.verdict != Verdict.YES else ()
         joined.setdefault((row.node_id, row.verdict, row.why, steps), []).append(row)
     return [
@@ -114,8 +114,8 @@ def permission_lines(found: Permissions) -> list[PermissionLine]:
 def _controllers(safety: StartSafety | None, history: ClusterHistory) -> list[int]:
     """Voters of any captured log or of the newest set, and registered controllers."""
     rows = history.newest_rows("controller_changes", "controller_id")
-    found = {node_id for node_id, row in rows.items() if row["exists"]}
-    found |= voter_ids(current_set(history))
+    ids = {node_id for node_id, row in rows.items() if row["exists"]}
+    ids |= voter_ids(current_set(history))
     if safety is not None:
-        found |= safety.voter_ids(with_earlier=False)
-    return sorted(found)
+        ids |= safety.voter_ids(with_earlier=False)
+    return sorted(ids)

@@ -86,9 +86,11 @@ def _own_voters(survey: Survey, plan: ClusterPlan, number: int, replica: Capture
         return replica.chain.voters_at_end
     own = [snapshot for snapshot in survey.snapshots if number in snapshot.replicas]
     for snapshot in sorted(own, key=lambda snapshot: snapshot.end_offset, reverse=True):
-        found = checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=Dialect(plan.dialect))
-        if found is not None:
-            return found
+        voters = checkpoint_voters(
+            snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=Dialect(plan.dialect)
+        )
+        if voters is not None:
+            return voters
     is_dynamic = any(record.name == "KRAFT_VOTERS" for _, record in survey.controls) or any(
         checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch) for snapshot in survey.snapshots
     )

@@ -269,12 +269,12 @@ def _forgotten_to(
 
 def _elections_by_node(evidence: QuorumEvidence) -> dict[int, list[tuple[LogChain, LeaderStart]]]:
     """The LeaderChanges that name a node as leader or among those who elected it."""
-    found: dict[int, list[tuple[LogChain, LeaderStart]]] = defaultdict(list)
+    elections: dict[int, list[tuple[LogChain, LeaderStart]]] = defaultdict(list)
     for chain in evidence.chains:
         for start in chain.leaders.values():
             for node_id in {start.leader_id, *start.granting}:
-                found[node_id].append((chain, start))
-    return found
+                elections[node_id].append((chain, start))
+    return elections
 
 
 def _elections_of(elections: Iterable[tuple[LogChain, LeaderStart]], replica: CapturedReplica) -> Iterator[LeaderStart]:
@@ -299,8 +299,8 @@ def _uncaptured(evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: in
             if voter.voter_id not in read:
                 missing.setdefault(voter.key, []).append(voter_set)
     return [
-        VoterDisk(*key, voter_sets=tuple(found), forgotten_to=newest, is_captured=False)
-        for key, found in missing.items()
+        VoterDisk(*key, voter_sets=tuple(voter_sets), forgotten_to=newest, is_captured=False)
+        for key, voter_sets in missing.items()
     ]
 
 

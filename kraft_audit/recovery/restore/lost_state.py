@@ -49,13 +49,13 @@ def lost_logs(reading: ClusterReading, log: BranchLog, end_offset: int) -> Itera
     survey = reading.survey
     parents = {branch.parent for branch in survey.branches}
     tips = {branch.number for branch in survey.branches if branch.number not in parents}
-    found = []
+    logs = []
     for tip in {*tips, *survey.path(log.branch)[-1:]}:
         branch_log = BranchLog(reading, tip)
         parting = min(survey.common_to(tip, log.branch), end_offset)
         if branch_log.end_offset > (parting if log.beyond is None else end_offset):
-            found.append((branch_log.epochs[-1].epoch, branch_log.end_offset, parting, branch_log))
-    for epoch, end, parting, branch_log in sorted(found, key=lambda entry: entry[:3]):
+            logs.append((branch_log.epochs[-1].epoch, branch_log.end_offset, parting, branch_log))
+    for epoch, end, parting, branch_log in sorted(logs, key=lambda entry: entry[:3]):
         # A snapshot that stands for a log has no records to part from: its state stands for what both had.
         parted = (
             state_at(branch_log, offset=parting - 1) if log.beyond is None else state_at(log, offset=end_offset - 1)
@@ -104,10 +104,10 @@ def lost_state(logs: Sequence[LostLog], present: RestorableState) -> LostState:
 
 
 def _nested(values: Mapping[tuple[Any, str], Any]) -> dict[Any, dict[str, Any]]:
-    found: dict[Any, dict[str, Any]] = {}
+    values_by_owner: dict[Any, dict[str, Any]] = {}
     for (owner, key), value in values.items():
-        found.setdefault(owner, {})[key] = value
-    return found
+        values_by_owner.setdefault(owner, {})[key] = value
+    return values_by_owner
 
 
 def _lost_topics(
@@ -206,7 +206,7 @@ def declared_rescue(storage: Storage, cluster: ClusterPlan) -> DeclaredRescue | 
     for replica in cluster.replicas:
         for file in replica.files:
             if file.kind == FileKind.RESCUE_DECLARATION:
-                found, _ = read_rescue(storage, replica, file)
-                if found is not None:
-                    return found
+                rescue, _ = read_rescue(storage, replica, file)
+                if rescue is not None:
+                    return rescue
     return None

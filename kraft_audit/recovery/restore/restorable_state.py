@@ -110,17 +110,17 @@ def _topics(state: ClusterState) -> dict[str, RestorableTopic]:
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in state.existing(PARTITION_CHANGES.name):
         rows[row["topic_id"]].append(row)
-    found = {}
+    topics = {}
     for topic in sorted(state.existing(TOPIC_CHANGES.name), key=lambda row: str(row["topic"])):
         partitions = sorted(rows[topic["topic_id"]], key=lambda row: int(row["partition"]))
-        found[topic["topic"]] = RestorableTopic(
+        topics[topic["topic"]] = RestorableTopic(
             topic["topic"],
             topic["topic_id"],
             {row["partition"]: _target(row) for row in partitions},
             any(row["adding_replicas"] or row["removing_replicas"] for row in partitions),
             max((row["leader_epoch"] for row in partitions), default=-1),
         )
-    return found
+    return topics
 
 
 def _target(row: Mapping[str, Any]) -> tuple[int, ...]:

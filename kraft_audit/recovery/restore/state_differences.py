@@ -47,14 +47,14 @@ class Operation:
 
 def operations(before: ClusterState, after: ClusterState) -> list[Operation]:
     """What leads from one state to the other, sorted by kind and subject."""
-    found = set(_topics(before, after)) | set(_voters(before, after))
+    operations = set(_topics(before, after)) | set(_voters(before, after))
     topics = {row["topic"] for row in _new_or_gone(before, after, TOPIC_CHANGES.name, "topic_id")}
     for kind, subject, old, new in _keyed(before, after):
         if kind == "config" and subject.split(" ")[0] == "TOPIC" and subject.split(" ")[1] in topics:
             continue  # it came or went with its topic
         if old != new:
-            found.add(Operation(kind, _change(old, new), subject))
-    return sorted(found, key=lambda operation: (operation.kind, operation.subject, operation.change))
+            operations.add(Operation(kind, _change(old, new), subject))
+    return sorted(operations, key=lambda operation: (operation.kind, operation.subject, operation.change))
 
 
 def _change(old: object, new: object) -> str:

@@ -43,7 +43,7 @@ def old_logs(
 ) -> list[OldLog]:
     """The old logs of these topics. `names_missing`: those that are on a broker's disk which was not read, too."""
     wanted = {f"{name}-{number}": (name, number) for name, topic in topics.items() for number in topic.replicas}
-    found: dict[tuple[str, int, int], list[str]] = {}
+    folders_by_place: dict[tuple[str, int, int], list[str]] = {}
     for data_dir in data_dirs(storage, plan):
         for entry in data_dir.listing.entries:
             stray = _STRAY.fullmatch(entry.name)
@@ -52,9 +52,11 @@ def old_logs(
             if entry.kind is not EntryKind.DIRECTORY or place is None:
                 continue
             if _is_of(storage, folder, topics[place[0]].topic_id):
-                found.setdefault((*place, data_dir.broker_id), []).append(shown_folder(plan, folder))
+                folders_by_place.setdefault((*place, data_dir.broker_id), []).append(shown_folder(plan, folder))
     logs = [
-        OldLog(*place, folder, topics[place[0]].leader_epoch) for place, folders in found.items() for folder in folders
+        OldLog(*place, folder, topics[place[0]].leader_epoch)
+        for place, folders in folders_by_place.items()
+        for folder in folders
     ]
     if names_missing:
         logs += [
@@ -62,7 +64,7 @@ def old_logs(
             for name, topic in topics.items()
             for number, replicas in topic.replicas.items()
             for broker in replicas
-            if (name, number, broker) not in found
+            if (name, number, broker) not in folders_by_place
         ]
     return sorted(logs, key=lambda log: (log.topic, log.partition, log.broker_id, log.folder or ""))
 

@@ -67,9 +67,9 @@ def strimzi_resources(state: RestorableState) -> StrimziResources:
     left_out: list[LeftOut] = []
     resources: list[Mapping[str, Any]] = []
     for topic in state.topics.values():
-        found = _topic(state, topic, left_out)
-        if found is not None:
-            resources.append(found)
+        resource = _topic(state, topic, left_out)
+        if resource is not None:
+            resources.append(resource)
     resources += _users(state, left_out)
     for (kind, name), values in state.configs.items():
         if kind != "TOPIC":
@@ -192,18 +192,18 @@ def _limits(principal: str, quotas: Mapping[str, float], left_out: list[LeftOut]
             yield QUOTAS[key], int(value) if is_whole else value
 
 
-def strimzi_yaml(found: StrimziResources, heading: Iterable[str]) -> Iterator[str]:
+def strimzi_yaml(strimzi: StrimziResources, heading: Iterable[str]) -> Iterator[str]:
     """The lines of a file for kubectl apply; all that is not ASCII stands as an escape."""
-    has_passwords = any("password" in each["spec"].get("authentication", {}) for each in found.resources)
+    has_passwords = any("password" in each["spec"].get("authentication", {}) for each in strimzi.resources)
     lines = [*heading, f"Replace {CLUSTER_BLANK} by the name of the Kafka resource. The operator places the replicas."]
     if has_passwords:
         lines.append(
             f"Passwords are not in the log: put each into the Secret {PASSWORD_SECRET}, under the user's name."
         )
-    if found.left_out:
+    if strimzi.left_out:
         lines += ["", "Not brought back by these resources:"]
-        lines += [f"  {each.kind} {each.subject}: {each.reason}" for each in found.left_out]
+        lines += [f"  {each.kind} {each.subject}: {each.reason}" for each in strimzi.left_out]
     yield from (f"# {neutral(line)}".rstrip() for line in lines)
-    for resource in found.resources:
+    for resource in strimzi.resources:
         yield "---"
         yield yaml.safe_dump(resource, sort_keys=False, width=10_000).rstrip("\n")
