@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("kraft_audit",)
+PACKAGES: Final = ("kraft_audit", "kraft_codec", "kraft_engine")
 SAME_IN_A_FOLDER: Final[Mapping[str, Mapping[str, str]]] = {
     "kraft_audit/commands": {
         "COLUMNS": "the columns of a command's table",
@@ -28,9 +28,13 @@ SAME_PART: Final = frozenset(
         frozenset({"kraft_audit/commands/restore_kit.py", "kraft_audit/recovery/restore/restore_kit.py"}),
         frozenset({"kraft_audit/commands/timeline.py", "kraft_audit/findings/timeline.py"}),
         frozenset({"kraft_audit/commands/upgrade_check.py", "kraft_audit/recovery/upgrade_check.py"}),
+        *(
+            frozenset({f"kraft_codec/columns/{name}.py", f"kraft_codec/kernels/{name}.py"})
+            for name in ("batches", "records", "text", "typed")
+        ),
     }
 )
-"""A command, whose file is named as it is typed, and the module that it answers from."""
+"""A command, whose file is named as it is typed, and the module that it answers from; columns, and their kernel."""
 
 
 def repeated_names(root: Path, package: str) -> dict[str, list[str]]:
