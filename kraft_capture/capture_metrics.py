@@ -62,21 +62,21 @@ def write_metrics(path: Path, copiers: Iterable[ReplicaCopier]) -> None:
 
 def _values(copier: ReplicaCopier) -> dict[str, float]:
     current = copier.current
-    found: dict[str, float] = {
+    metrics: dict[str, float] = {
         "unsent_bytes": copier.unsent_bytes,
         "gap_offsets": sum(high - low for low, high in current.gaps),
         "problems": len(copier.problems),
         "lock_held": _LOCK.get(current.lock, -1),
     }
     if current.passes:
-        found["last_pass_timestamp_seconds"] = current.passes[-1].at_ms / 1000
+        metrics["last_pass_timestamp_seconds"] = current.passes[-1].at_ms / 1000
     if copier.acknowledged_ms is not None:
-        found["last_acknowledged_timestamp_seconds"] = copier.acknowledged_ms / 1000
+        metrics["last_acknowledged_timestamp_seconds"] = copier.acknowledged_ms / 1000
     if current.seen is not None:
-        found["end_offset"] = current.seen.end_offset
+        metrics["end_offset"] = current.seen.end_offset
     if current.held_end_offset is not None:
-        found["held_end_offset"] = current.held_end_offset
-    return found
+        metrics["held_end_offset"] = current.held_end_offset
+    return metrics
 
 
 def _labels(labels: dict[str, str]) -> str:

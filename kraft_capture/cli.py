@@ -102,9 +102,9 @@ class Copying:
 
     def look(self) -> bool:
         """A pass over every metadata log; False where something could not be read, which is said once."""
-        found, problems = find_log_dirs(self._log_dirs)
+        replica_dirs, problems = find_log_dirs(self._log_dirs)
         lines = list(problems)
-        for log_dir in found:
+        for log_dir in replica_dirs:
             try:
                 replica = identify(log_dir)
                 copier = self._copiers.get(log_dir)
@@ -156,9 +156,9 @@ class Copying:
 
     def _jitter_s(self) -> float:
         """A share of the interval by node, so that a fleet that starts together does not look and ship together."""
-        found, _ = find_log_dirs(self._log_dirs)
+        replica_dirs, _ = find_log_dirs(self._log_dirs)
         names = []
-        for log_dir in found:
+        for log_dir in replica_dirs:
             try:
                 names.append(identify(log_dir).key)
             except CaptureError:

@@ -87,8 +87,8 @@ class CredentialChain:
         answer = self._client.request("POST", url, headers, urlencode(query).encode(), notes_date=False)
         _require_ok(answer, "web identity")
         text = answer.body.decode("utf-8", "replace")
-        found = dict(re.findall(r"<(AccessKeyId|SecretAccessKey|SessionToken|Expiration)>([^<&]*)</", text))
-        return _credentials(found, "web identity", "SessionToken")
+        fields = dict(re.findall(r"<(AccessKeyId|SecretAccessKey|SessionToken|Expiration)>([^<&]*)</", text))
+        return _credentials(fields, "web identity", "SessionToken")
 
     def _container(self, address: str) -> Credentials:
         url = address if "://" in address else _CONTAINER_HOST + address
@@ -121,12 +121,12 @@ class CredentialChain:
             headers = {"X-aws-ec2-metadata-token": token}
             roles = "/latest/meta-data/iam/security-credentials/"
             role = ask("GET", roles, headers).body.decode("utf-8", "replace").split("\n")[0].strip()
-            found = _json(ask("GET", roles + quote(role, safe=""), headers), what)
+            fields = _json(ask("GET", roles + quote(role, safe=""), headers), what)
         except StoreUnavailableError as error:
             raise StoreUnavailableError(
                 f"no AWS credentials in the environment, and of the instance: {error}"
             ) from None
-        return _credentials(found, what, "Token")
+        return _credentials(fields, what, "Token")
 
 
 def _domain(region: str) -> str:
@@ -149,19 +149,19 @@ def _require_ok(answer: Response, what: str) -> None:
 
 def _json(answer: Response, what: str) -> dict[str, str]:
     try:
-        found = json.loads(answer.body)
+        document = json.loads(answer.body)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise StoreRefusedError(f"{what}: an answer that is not JSON")
-    return found
+    return document
 
 
-def _credentials(found: Mapping[str, str], what: str, token: str) -> Credentials:
-    access_key, secret_key = found.get("AccessKeyId"), found.get("SecretAccessKey")
+def _credentials(fields: Mapping[str, str], what: str, token: str) -> Credentials:
+    access_key, secret_key = fields.get("AccessKeyId"), fields.get("SecretAccessKey")
     if not access_key or not secret_key:
         raise StoreRefusedError(f"{what}: an answer without keys")
-    return Credentials(access_key, secret_key, found.get(token) or None, _expiry(found.get("Expiration")))
+    return Credentials(access_key, secret_key, fields.get(token) or None, _expiry(fields.get("Expiration")))
 
 
 def _expiry(text: str | None) -> float | None:

@@ -33,8 +33,8 @@ class Response:
     @property
     def code(self) -> str:
         """The error code of S3's XML, empty where there is none."""
-        found = re.search(rb"<Code>([A-Za-z]+)</Code>", self.body)
-        return found[1].decode("ascii") if found else ""
+        match = re.search(rb"<Code>([A-Za-z]+)</Code>", self.body)
+        return match[1].decode("ascii") if match else ""
 
     @property
     def described(self) -> str:
@@ -117,7 +117,7 @@ class HttpClient:
             connection.request(method, target, body=self._pace.slices(body) if body else None, headers=lines)
             answer = connection.getresponse()
             received = answer.read(_ANSWER_BYTES_MAX)
-            found = {name.lower(): value for name, value in answer.getheaders()}
+            answer_headers = {name.lower(): value for name, value in answer.getheaders()}
         except ssl.SSLError as error:
             raise StoreRefusedError(f"{host}: {error.reason or 'TLS failed'}") from None
         except (OSError, http.client.HTTPException) as error:
@@ -125,8 +125,8 @@ class HttpClient:
         finally:
             connection.close()
         if notes_date:
-            self.clock.note(found.get("date"))
-        return Response(answer.status, found, received, host)
+            self.clock.note(answer_headers.get("date"))
+        return Response(answer.status, answer_headers, received, host)
 
     def _connection(
         self, parts: SplitResult, direct: bool, timeout_s: float

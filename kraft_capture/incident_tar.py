@@ -92,8 +92,8 @@ def _target(name: str, log_dirs: list[str]) -> Iterator[tuple[IO[bytes], str]]:
 
 def add_this_host(archive: tarfile.TarFile, log_dirs: list[str]) -> list[str]:
     """Adds every metadata log of this host; returns one line for each thing that could not be read."""
-    found, problems = find_log_dirs(log_dirs)
-    for log_dir in found:
+    replica_dirs, problems = find_log_dirs(log_dirs)
+    for log_dir in replica_dirs:
         try:
             problems += _add_replica(archive, identify(log_dir))
         except CaptureError as error:

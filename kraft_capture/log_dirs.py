@@ -86,7 +86,7 @@ class Entry:
 
 def find_log_dirs(log_dirs: list[str]) -> tuple[list[str], list[str]]:
     """(those that hold a metadata log, one line for each that cannot be searched). Each is searched."""
-    found: list[str] = []
+    replica_dirs: list[str] = []
     problems: list[str] = []
     for log_dir in log_dirs:
         try:
@@ -102,12 +102,12 @@ def find_log_dirs(log_dirs: list[str]) -> tuple[list[str], list[str]]:
             target = os.readlink(os.path.join(log_dir, METADATA_DIR))
             problems.append(f"{log_dir}/{METADATA_DIR}: a link to {target}, which is not followed")
         elif stat.S_ISDIR(kind.st_mode):
-            found.append(log_dir)
+            replica_dirs.append(log_dir)
         else:
             problems.append(f"{log_dir}/{METADATA_DIR}: no directory")
-    if not found and not problems:
+    if not replica_dirs and not problems:
         problems.append(f"no {METADATA_DIR} in {', '.join(log_dirs)}")
-    return found, problems
+    return replica_dirs, problems
 
 
 def configured_log_dirs(server_properties: str) -> list[str]:
@@ -123,12 +123,12 @@ def configured_log_dirs(server_properties: str) -> list[str]:
 
 def parse_properties(text: str) -> dict[str, str]:
     """`key=value` lines of Java properties; escapes of `:`, `=` and `\\` are undone, the last of equal keys counts."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for line in text.splitlines():
         match = None if line.lstrip().startswith(("#", "!")) else _SETTING.fullmatch(line)
         if match is not None:
-            found[match[1]] = re.sub(r"\\(.)", r"\1", match[2])
-    return found
+            properties[match[1]] = re.sub(r"\\(.)", r"\1", match[2])
+    return properties
 
 
 def identify(log_dir: str) -> Replica:
@@ -139,10 +139,10 @@ def identify(log_dir: str) -> Replica:
             text = os.read(descriptor, INLINE_BYTES_MAX).decode("utf-8", "replace")
     except OSError as error:
         raise InputUnreadableError(f"{path}: {error.strerror}") from None
-    found = parse_properties(text)
-    cluster_id = found.get("cluster.id", "")
-    node_id = found.get("node.id", found.get("broker.id", ""))
-    directory_id = found.get("directory.id") or None
+    properties = parse_properties(text)
+    cluster_id = properties.get("cluster.id", "")
+    node_id = properties.get("node.id", properties.get("broker.id", ""))
+    directory_id = properties.get("directory.id") or None
     if not _PLAIN_ID.fullmatch(cluster_id):
         raise InputUnreadableError(f"{path}: no cluster.id that can name a folder")
     if not re.fullmatch(r"[0-9]{1,10}", node_id):
@@ -199,24 +199,24 @@ def list_entries(log_dir: str) -> list[Entry]:
 def _entry(log_dir: str, path: str) -> Entry:
     place = os.path.join(log_dir, path)
     try:
-        found = os.lstat(place)
+        status = os.lstat(place)
     except FileNotFoundError:
         return Entry(path, "file", 0, 0, 0, 0, 0, state="vanished")
     except OSError as error:
         return Entry(path, "file", 0, 0, 0, 0, 0, state="unreadable", errno=errno_name(error))
     kind, target = "other", None
-    if stat.S_ISREG(found.st_mode):
+    if stat.S_ISREG(status.st_mode):
         kind = "file"
-    elif stat.S_ISDIR(found.st_mode):
+    elif stat.S_ISDIR(status.st_mode):
         kind = "directory"
-    elif stat.S_ISLNK(found.st_mode):
+    elif stat.S_ISLNK(status.st_mode):
         kind = "link"
         try:
             target = os.readlink(place)
         except OSError:
             target = ""
-    mode, mtime_ms = stat.S_IMODE(found.st_mode), found.st_mtime_ns // 1_000_000
-    return Entry(path, kind, found.st_size, found.st_ino, found.st_dev, mode, mtime_ms, target=target)
+    mode, mtime_ms = stat.S_IMODE(status.st_mode), status.st_mtime_ns // 1_000_000
+    return Entry(path, kind, status.st_size, status.st_ino, status.st_dev, mode, mtime_ms, target=target)
 
 
 def errno_name(error: OSError) -> str:

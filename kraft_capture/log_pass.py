@@ -167,11 +167,11 @@ class LogPass:
         except OSError as error:
             entry.state, entry.errno = "unreadable", errno_name(error)
             return
-        found = os.fstat(descriptor)
-        self._open.append(_OpenSegment(entry, descriptor, found.st_size))
-        if (found.st_ino, found.st_dev) != (entry.inode, entry.device) or found.st_size < entry.size:
+        status = os.fstat(descriptor)
+        self._open.append(_OpenSegment(entry, descriptor, status.st_size))
+        if (status.st_ino, status.st_dev) != (entry.inode, entry.device) or status.st_size < entry.size:
             raise LogChangedError(f"{entry.path} was replaced")
-        entry.size = found.st_size  # it may have grown since it was listed
+        entry.size = status.st_size  # it may have grown since it was listed
 
     def _still_there(self) -> bool:
         """Whether the last known batch stands where it stood."""

@@ -195,12 +195,12 @@ class ReplicaCopier:
 
     def _note_damage(self, reading: PassReading) -> None:
         """What stands before another segment is damage at once; at the log's end, when two passes found it so."""
-        found = list(reading.damage)
+        places = list(reading.damage)
         if reading.tail is not None and reading.tail == self._suspect:
-            found.append(reading.tail)
+            places.append(reading.tail)
         self._suspect = reading.tail
         known = {place[:2] for place in self.current.damage}
-        self.current.damage += [place for place in found if place[:2] not in known]
+        self.current.damage += [place for place in places if place[:2] not in known]
 
     def _note(self, reading: PassReading) -> PassNote:
         seen = self.current.seen
@@ -318,15 +318,15 @@ def _no_parent(why: str) -> dict[str, Any]:
 
 def _next_object(unsent: list[Piece]) -> list[Piece]:
     """The first pieces of one file that adjoin, about 8 MiB of them."""
-    found = [unsent[0]]
+    pieces = [unsent[0]]
     size = unsent[0].size
     for piece in unsent[1:]:
-        last = found[-1]
+        last = pieces[-1]
         if piece.path != last.path or piece.position != last.position + last.size or size + piece.size > PIECE_BYTES:
             break
-        found.append(piece)
+        pieces.append(piece)
         size += piece.size
-    return found
+    return pieces
 
 
 def _offsets(pieces: list[Piece]) -> list[tuple[int, int]]:
@@ -336,7 +336,7 @@ def _offsets(pieces: list[Piece]) -> list[tuple[int, int]]:
 def _leader(entry: Entry | None) -> tuple[int | None, int | None]:
     """(epoch, leader) of quorum-state; None where it was not read or is not JSON."""
     try:
-        found = json.loads(entry.content or b"") if entry is not None else {}
-        return int(found["leaderEpoch"]), int(found["leaderId"])
+        state = json.loads(entry.content or b"") if entry is not None else {}
+        return int(state["leaderEpoch"]), int(state["leaderId"])
     except (ValueError, KeyError, TypeError):
         return None, None

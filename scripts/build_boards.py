@@ -133,11 +133,11 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
 
 def queries() -> dict[str, tuple[str, str]]:
     """Name → (title, SQL): the title is the file's first line."""
-    found = {}
+    query_by_name = {}
     for file in sorted((BOARDS / "queries").glob("*.sql")):
         first, _, sql = file.read_text(encoding="utf-8").partition("\n")
-        found[file.stem] = (first.removeprefix("-- "), sql.strip())
-    return found
+        query_by_name[file.stem] = (first.removeprefix("-- "), sql.strip())
+    return query_by_name
 
 
 def _id(*parts: str) -> str:
@@ -289,13 +289,13 @@ def _superset_position(title: str) -> dict[str, Any]:
 
 def boards() -> dict[str, str]:
     """Every written file: path below boards → text."""
-    found = {
+    texts = {
         "grafana/lake.json": json.dumps(grafana_lake(), indent=2) + "\n",
         "grafana/metrics.json": json.dumps(grafana_metrics(), indent=2) + "\n",
     }
     for path, content in superset().items():
-        found[f"superset/{path}"] = yaml.safe_dump(content, sort_keys=False, width=120)
-    return found
+        texts[f"superset/{path}"] = yaml.safe_dump(content, sort_keys=False, width=120)
+    return texts
 
 
 def main() -> int:

@@ -202,7 +202,7 @@ def record(code: Path, inputs: Path, out: Path, *, only: str, with_lake: bool) -
     shutil.rmtree(out, ignore_errors=True)
     (out / "objects").mkdir(parents=True)
     run = functools.partial(run_calls, code, out)
-    found: dict[str, dict[str, str]] = {}
+    index: dict[str, dict[str, str]] = {}
     with (
         TemporaryDirectory(prefix="kraft-compare-") as place,
         ProcessPoolExecutor(2, get_context("spawn")) as processes,
@@ -210,13 +210,13 @@ def record(code: Path, inputs: Path, out: Path, *, only: str, with_lake: bool) -
         prepare(Path(place), inputs, code)
         groups = [[call for call in group if only in call.name] for group in groups_of(code)]
         for theirs in processes.map(run, groups):
-            found |= theirs
+            index |= theirs
             if sys.stderr.isatty():
-                print(f"{len(found)} of {sum(map(len, groups))} calls", end="\r", file=sys.stderr)
+                print(f"{len(index)} of {sum(map(len, groups))} calls", end="\r", file=sys.stderr)
         if with_lake:
-            found |= run(calls_of(ON_LAKE)) | dict(lake_rows(Path("lake"), out))
-    (out / INDEX).write_text(json.dumps([only, found], indent=1, sort_keys=True))
-    print(f"{len(found)} calls in {time.monotonic() - started:.0f} s, in {out}")
+            index |= run(calls_of(ON_LAKE)) | dict(lake_rows(Path("lake"), out))
+    (out / INDEX).write_text(json.dumps([only, index], indent=1, sort_keys=True))
+    print(f"{len(index)} calls in {time.monotonic() - started:.0f} s, in {out}")
     return 0
 
 
@@ -246,15 +246,15 @@ def recorded(code: Path, out: Path, call: Call) -> dict[str, str]:
             break
     is_of_lake = "lake" in call.words
     clean = functools.partial((OF_A_LAKE if is_of_lake else OF_THE_MACHINE).sub, b"")
-    found = {"exit code": b"%d" % ending, "stdout": clean(stdout), "stderr": clean(stderr)}
+    contents = {"exit code": b"%d" % ending, "stdout": clean(stdout), "stderr": clean(stderr)}
     target = Path(call.words[call.words.index("--out") + 1]) if "--out" in call.words[:-1] else Path("none")
     for file in filter(Path.is_file, [target, *sorted(target.rglob("*"))]):
         lines = file.read_bytes().splitlines(keepends=True)
-        found[str(file)] = clean(b"".join(sorted(lines) if is_of_lake and file.suffix == ".csv" else lines))
+        contents[str(file)] = clean(b"".join(sorted(lines) if is_of_lake and file.suffix == ".csv" else lines))
     if target.is_file() and zipfile.is_zipfile(target):
         with zipfile.ZipFile(target) as pack:
-            found |= {f"{target}!{name}": pack.read(name) for name in pack.namelist()}
-    return {part: store(out, content) for part, content in found.items()}
+            contents |= {f"{target}!{name}": pack.read(name) for name in pack.namelist()}
+    return {part: store(out, content) for part, content in contents.items()}
 
 
 @functools.cache
@@ -263,13 +263,13 @@ def program_of(code: Path) -> tuple[str, str, Callable[[], None]]:
     script = tomllib.loads((code / "pyproject.toml").read_text())["project"]["scripts"][PROGRAM]
     module, _, function = script.partition(":")
     sys.path[:1] = [str(code)]
-    found = importlib.import_module(module)
-    if code not in Path(str(found.__file__)).resolve().parents:
-        raise SystemExit(f"{found.__file__}: expected code below {code}")
+    program_module = importlib.import_module(module)
+    if code not in Path(str(program_module.__file__)).resolve().parents:
+        raise SystemExit(f"{program_module.__file__}: expected code below {code}")
     import typer.main
 
     typer.main.get_command = functools.cache(typer.main.get_command)  # takes longer than most commands
-    return module, function, getattr(found, function)
+    return module, function, getattr(program_module, function)
 
 
 def printed(code: Path, *words: str) -> list[str]:
@@ -371,8 +371,8 @@ def changed_lines(before: bytes, after: bytes) -> list[str]:
     pairs = enumerate(zip(*texts, strict=False))
     start = max(next((at for at, (here, there) in pairs if here != there), min(map(len, texts))) - 3, 0)
     here, there = (lines[start : start + 500] for lines in texts)
-    found = difflib.unified_diff(here, there, "before", "after", lineterm="", n=2)
-    return [line[:300] for line in islice(found, 20)]
+    diff = difflib.unified_diff(here, there, "before", "after", lineterm="", n=2)
+    return [line[:300] for line in islice(diff, 20)]
 
 
 def main() -> int:

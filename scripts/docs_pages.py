@@ -81,9 +81,9 @@ def all_tables() -> list[Table]:
     from kraft_audit.tables import bronze, gold, silver
 
     modules = (bronze, silver, gold)
-    found = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Table)}
+    tables = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Table)}
     layers = list(LAYERS)
-    return sorted(found.values(), key=lambda table: (layers.index(table.layer), table.name))
+    return sorted(tables.values(), key=lambda table: (layers.index(table.layer), table.name))
 
 
 def tables_page(tables: Iterable[Table]) -> str:

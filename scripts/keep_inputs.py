@@ -26,7 +26,7 @@ Arc = tuple[str, int, int]
 
 def arcs(parser: Parser, data: bytes) -> set[Arc]:
     """Which line followed which in our own code."""
-    found: set[Arc] = set()
+    own_arcs: set[Arc] = set()
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
@@ -37,7 +37,7 @@ def arcs(parser: Parser, data: bytes) -> set[Arc]:
         def line(frame: FrameType, event: str, argument: Any) -> Any:
             nonlocal before
             if event == "line":
-                found.add((name, before, frame.f_lineno))
+                own_arcs.add((name, before, frame.f_lineno))
                 before = frame.f_lineno
             return line
 
@@ -48,7 +48,7 @@ def arcs(parser: Parser, data: bytes) -> set[Arc]:
         parser.feed(data)
     finally:
         sys.settrace(None)
-    return found
+    return own_arcs
 
 
 def chosen(parser: Parser, inputs: list[bytes]) -> Iterator[bytes]:

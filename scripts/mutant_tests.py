@@ -62,8 +62,8 @@ class Measured:
 
     def tests_of(self, file: str, line: int) -> list[str]:
         """The tests that run the line, the quickest first; a line that only an import runs has none."""
-        found = {test for test in self.data.contexts_by_lineno(str(ROOT / file)).get(line, ()) if test in self.seconds}
-        return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
+        tests = {test for test in self.data.contexts_by_lineno(str(ROOT / file)).get(line, ()) if test in self.seconds}
+        return sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
 
 
 def measure() -> dict[str, Measured]:

@@ -96,8 +96,8 @@ def changes(file: str) -> Iterator[Change]:
 
 def _annotations(node: ast.AST) -> Iterator[ast.expr]:
     for name in ("annotation", "returns"):
-        if isinstance(found := getattr(node, name, None), ast.expr):
-            yield found
+        if isinstance(annotation := getattr(node, name, None), ast.expr):
+            yield annotation
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -133,13 +133,13 @@ def mutant(change: Change) -> Mutant | None:
 
 def files(part: str = "") -> list[str]:
     """Decoder, replay and rules, but for what only writes text for people."""
-    found = []
+    names = []
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = str(path.relative_to(ROOT))
             if "/texts/" not in name and part in name:
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 class Workshop:
@@ -159,8 +159,8 @@ class Workshop:
         try:
             self._write(mutant.file, mutant.source)
             for kind, tests, seconds in self._tests(mutant):
-                if (found := self._run(kind, tests, seconds, is_kernel="kernels" in mutant.file)) != "SURVIVED":
-                    return found
+                if (verdict := self._run(kind, tests, seconds, is_kernel="kernels" in mutant.file)) != "SURVIVED":
+                    return verdict
             return "SURVIVED"
         finally:
             self._write(mutant.file, (ROOT / mutant.file).read_text(encoding="utf-8"))

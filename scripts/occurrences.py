@@ -12,10 +12,10 @@ from kraft_engine.runs.occurrences import EXPECTED, RUN_CLASSES, observe
 
 def main() -> int:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    found = observe(seeds)
-    for kind in sorted({*EXPECTED, *found}):
-        print(f"{found[kind]:>9,}  {kind}{'' if found[kind] else '  NEVER'}")
-    missing = [kind for kind in EXPECTED if not found[kind]]
+    counts = observe(seeds)
+    for kind in sorted({*EXPECTED, *counts}):
+        print(f"{counts[kind]:>9,}  {kind}{'' if counts[kind] else '  NEVER'}")
+    missing = [kind for kind in EXPECTED if not counts[kind]]
     print(f"{seeds * len(RUN_CLASSES)} runs; {len(EXPECTED) - len(missing)} of {len(EXPECTED)} kinds occurred")
     return int(bool(missing))
 

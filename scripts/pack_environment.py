@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 def needed() -> list[Distribution]:
     """The project's dependencies and theirs, as they are installed here."""
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     waiting = [(PROJECT, frozenset({"", EXTRA}))]
     while waiting:
         name, extras = waiting.pop()
@@ -52,16 +52,16 @@ def needed() -> list[Distribution]:
         for text in known.requires or ():
             wanted = Requirement(text)
             key = wanted.name.lower().replace("_", "-")
-            if key in found or key in LEFT_OUT:
+            if key in distributions or key in LEFT_OUT:
                 continue
             if wanted.marker is not None and not any(wanted.marker.evaluate({"extra": extra}) for extra in extras):
                 continue
             try:
-                found[key] = distribution(key)
+                distributions[key] = distribution(key)
             except PackageNotFoundError:
                 continue  # another system's
             waiting.append((key, frozenset({"", *wanted.extras})))
-    return list(found.values())
+    return list(distributions.values())
 
 
 def pack(archive: tarfile.TarFile, packages: list[Distribution]) -> None:

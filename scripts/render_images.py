@@ -65,8 +65,8 @@ def timeline_picture(text: str) -> str:
 
 def take_picture(page: Path, target: Path) -> None:
     with sync_playwright() as playwright:
-        found = os.environ.get("KRAFT_AUDIT_CHROMIUM") or shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=found, args=["--headless", "--no-sandbox"])
+        chromium = os.environ.get("KRAFT_AUDIT_CHROMIUM") or shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1440, "height": 1100}, color_scheme="light")
         tab.goto(page.as_uri())
         tab.screenshot(path=target)

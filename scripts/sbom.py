@@ -40,10 +40,10 @@ def pins(lock: str) -> Iterator[Pin]:
     """The packages of a requirements.lock, in its order."""
     current: Pin | None = None
     for line in lock.splitlines():
-        if found := PINNED.match(line):
+        if match := PINNED.match(line):
             if current is not None:
                 yield current
-            current = Pin(found["name"].lower(), found["version"], found["marker"] or "", [])
+            current = Pin(match["name"].lower(), match["version"], match["marker"] or "", [])
         elif current is not None and (digest := HASH.match(line)):
             current.sha256.append(digest[1])
     if current is not None:

@@ -72,12 +72,12 @@ def work(name: str, seed: int, seconds: float) -> tuple[Done, float]:
 
 def chosen_parts(text: str = "", jobs_max: int | None = None) -> dict[str, Part]:
     """The parts whose names hold the text, each with at most so many jobs. Raises ValueError where there is none."""
-    found = {name: part for name, part in PARTS.items() if text in name}
-    if not found:
+    parts = {name: part for name, part in PARTS.items() if text in name}
+    if not parts:
         raise ValueError(f"no part's name holds {text!r}: {'; '.join(PARTS)}")
     if jobs_max is None:
-        return found
-    return {name: replace(part, jobs_max=min(jobs_max, part.jobs_max or jobs_max)) for name, part in found.items()}
+        return parts
+    return {name: replace(part, jobs_max=min(jobs_max, part.jobs_max or jobs_max)) for name, part in parts.items()}
 
 
 def soak(seconds: float, first_seed: int, say: Callable[[str], None], parts: dict[str, Part]) -> dict[str, Row]:
@@ -134,10 +134,10 @@ def keep(page: str, text: str) -> str:
 
 
 def commit() -> str:
-    found = subprocess.run(
+    process = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return found.stdout.strip() or "an unknown commit"
+    return process.stdout.strip() or "an unknown commit"
 
 
 def main() -> int:

@@ -83,8 +83,8 @@ class Part:
 
 
 def _engine(scenario: str, seed: int, _: float) -> Done:
-    found = play((scenario, seed))
-    return Done(found.counts["events"], tuple(disagreement_lines([found])))
+    run = play((scenario, seed))
+    return Done(run.counts["events"], tuple(disagreement_lines([run])))
 
 
 def _altered(seed: int, _: float) -> Done:
@@ -176,8 +176,8 @@ def _tests(arguments: list[str], settings: dict[str, str]) -> str:
 
 def _recovered(seed: int, _: float) -> Done:
     """What `may-i` and `rescue-plan` say, against what the engine then does."""
-    found = play_all(range(seed * RECOVERIES, (seed + 1) * RECOVERIES))
-    return Done(RECOVERIES, found.disagreements)
+    played = play_all(range(seed * RECOVERIES, (seed + 1) * RECOVERIES))
+    return Done(RECOVERIES, played.disagreements)
 
 
 def _killed(seed: int, _: float) -> Done:

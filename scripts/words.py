@@ -102,8 +102,8 @@ def python_words(source: str) -> Iterator[tuple[int, str]]:
 def text_words(first_line: int, text: str) -> Iterator[tuple[int, str]]:
     """Words in running text, with the line that each stands in."""
     text = _QUOTED_VALUE.sub("", text)
-    for found in TEXT_WORDS.finditer(text):
-        yield first_line + text.count("\n", 0, found.start()), found.group()
+    for match in TEXT_WORDS.finditer(text):
+        yield first_line + text.count("\n", 0, match.start()), match.group()
 
 
 def template_names(text: str) -> Iterator[tuple[int, str]]:

@@ -161,13 +161,13 @@ def node_ids_of(option: str, text: str | None) -> list[int]:
 
 def identities(texts: Sequence[str] | None) -> list[tuple[str, int]]:
     """(cluster id, node id) of each CLUSTER=NODE of --as. Raises UsageError."""
-    found = []
+    nodes = []
     for text in texts or ():
         match = _IDENTITY.fullmatch(text)
         if match is None:
             raise UsageError(f"--as: {text!r}: expected CLUSTER=NODE, as SPA6Lw-19VaaSAxl6jMkhw=3")
-        found.append((match[1], int(match[2])))
-    return found
+        nodes.append((match[1], int(match[2])))
+    return nodes
 
 
 def time_option(option: str, text: str) -> int:
@@ -322,12 +322,12 @@ def read_log(paths: Sequence[FilePath] | None, zone: str) -> AuthorizerLog | Non
 
 def authored_changes(cluster: Cluster, log: AuthorizerLog | None) -> list[AuthoredChange]:
     """The changes of a cluster with their authors; says on stderr where the log's times are hours away from them."""
-    found = cluster.changes(log)
+    changes = cluster.changes(log)
     if log is None:
-        return found
+        return changes
     from kraft_audit.findings.change_authors import other_zone_minutes
 
-    minutes = other_zone_minutes([each.change for each in found], log.requests)
+    minutes = other_zone_minutes([each.change for each in changes], log.requests)
     if minutes is not None:
         read_as = (
             log.zone.utcoffset(datetime.fromtimestamp(log.requests[0].time_ms / 1000, UTC).replace(tzinfo=None))
@@ -336,7 +336,7 @@ def authored_changes(cluster: Cluster, log: AuthorizerLog | None) -> list[Author
         hours, rest = divmod(abs(minutes := minutes + round(read_as.total_seconds() / 60)), 60)
         zone = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "UTC"
         remark(f"--authorizer-log: its times look like those of --authorizer-zone {zone}")
-    return found
+    return changes
 
 
 def who_in_words(authored: Sequence[AuthoredChange]) -> str:

@@ -55,8 +55,9 @@ def _replica_rows(store: CaptureStore, folder: str, now_ms: int) -> list[CheckRo
         return problems
     log = replica.manifest["log"]
     held = log.get("held_end_offset")
-    found = f"manifest {replica.seq}, {_age(now_ms - replica.written_ms)} old, offsets {log.get('start_offset')} to "
-    return [(folder, "ok", f"{found}{log.get('end_offset')}, held below {'unknown' if held is None else held}", "")]
+    manifest = f"manifest {replica.seq}, {_age(now_ms - replica.written_ms)} old"
+    offsets = f"offsets {log.get('start_offset')} to {log.get('end_offset')}"
+    return [(folder, "ok", f"{manifest}, {offsets}, held below {'unknown' if held is None else held}", "")]
 
 
 def _problems(store: CaptureStore, replica: CapturedReplica, now_ms: int) -> Iterator[tuple[CheckStatus, str, str]]:
@@ -67,8 +68,8 @@ def _problems(store: CaptureStore, replica: CapturedReplica, now_ms: int) -> Ite
             missing_text(missing, replica.seq),
             MISSING_REMEDY,
         )
-    for found in _chain_problems(store, replica):
-        yield "fail", found, "see who may write to the store besides kraft-capture, and what removes from it"
+    for problem in _chain_problems(store, replica):
+        yield "fail", problem, "see who may write to the store besides kraft-capture, and what removes from it"
     if now_ms - replica.written_ms > OLD_MS:
         yield (
             "warn",
@@ -88,15 +89,15 @@ def _content_problems(manifest: Mapping[str, Any]) -> Iterator[tuple[CheckStatus
         )
     before, start = parent.get("end_offset"), log.get("start_offset")
     if parent.get("why") == "segment gone" and None not in (before, start) and start > before:
-        found = f"offsets {before} to {start} were never read"
-        yield "warn", found, "run kraft-capture more often than Kafka cleans its log"
+        problem = f"offsets {before} to {start} were never read"
+        yield "warn", problem, "run kraft-capture more often than Kafka cleans its log"
     for place in log.get("damage", []):
-        found = f"{place['path']}: {place['reason']} at {place['position']}"
-        yield "warn", found, "kraft-capture --tar copies the bytes as they are; look at the disk"
+        problem = f"{place['path']}: {place['reason']} at {place['position']}"
+        yield "warn", problem, "kraft-capture --tar copies the bytes as they are; look at the disk"
     for entry in manifest["entries"]:
         if entry["state"] == "unreadable":
-            found = f"{entry['path']}: unreadable ({entry.get('errno')})"
-            yield "warn", found, "run kraft-capture as the user that runs Kafka (snapshots are mode 0400)"
+            problem = f"{entry['path']}: unreadable ({entry.get('errno')})"
+            yield "warn", problem, "run kraft-capture as the user that runs Kafka (snapshots are mode 0400)"
     if manifest.get("unstable_passes"):
         yield (
             "warn",

@@ -71,10 +71,10 @@ def changes(
     log = read_log(log_files, zone)
     results = Results(output, KEYS)
     for cluster in results.each_history(logs):
-        found = authored_changes(cluster, log)
+        all_changes = authored_changes(cluster, log)
         shown = [
             each
-            for each in found
+            for each in all_changes
             if (from_offset is None or each.change.offset >= from_offset)
             and (to_offset is None or each.change.offset < to_offset)
             and (user is None or (each.author is not None and user in each.author.candidates))

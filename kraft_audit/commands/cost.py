@@ -43,10 +43,10 @@ def cost(
     results = Results(output, COST_KEYS)
     remark_on_key()
     for cluster in results.each_history(logs, keeps_records=True):
-        found = cluster.cost()
+        log_cost = cluster.cost()
         results.title(cluster)
-        results.text(_in_words(found))
-        shown = [row for row in found.rows if by is None or row.by == by]
+        results.text(_in_words(log_cost))
+        shown = [row for row in log_cost.rows if by is None or row.by == by]
         if results.is_table:
             for dimension, rows in groupby(shown, key=lambda row: row.by):
                 _print(results, dimension, list(rows), show_all=show_all or by is not None)
@@ -54,13 +54,13 @@ def cost(
     return results.end()
 
 
-def _in_words(found: LogCost) -> str:
-    text = f"{found.size_bytes:,} bytes in {plural(found.record_count, 'record')}"
-    if found.from_ms is None or found.to_ms is None:
+def _in_words(log_cost: LogCost) -> str:
+    text = f"{log_cost.size_bytes:,} bytes in {plural(log_cost.record_count, 'record')}"
+    if log_cost.from_ms is None or log_cost.to_ms is None:
         return text
-    text += f", {when(found.from_ms)} to {when(found.to_ms, found.from_ms)}"
-    length_ms = found.to_ms - found.from_ms
-    return f"{text}, {found.size_bytes * DAY_MS // length_ms:,} bytes a day at this rate" if length_ms > 0 else text
+    text += f", {when(log_cost.from_ms)} to {when(log_cost.to_ms, log_cost.from_ms)}"
+    length_ms = log_cost.to_ms - log_cost.from_ms
+    return f"{text}, {log_cost.size_bytes * DAY_MS // length_ms:,} bytes a day at this rate" if length_ms > 0 else text
 
 
 def _print(results: Results, dimension: str, rows: list[CostRow], *, show_all: bool) -> None:

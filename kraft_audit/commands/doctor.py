@@ -7,7 +7,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,11 +33,11 @@ FOR_SPARK: Final = "run on Spark and notebooks need it"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a check found; `remedy` is empty where nothing has to be done."""
+    """What was checked, and its answer; `remedy` is empty where nothing has to be done."""
 
     what: str
     status: Literal["ok", "warn", "fail"]
-    found: str
+    answer: str
     remedy: str = ""
 
 
@@ -66,8 +66,12 @@ def doctor(
 
     stored = [Check(*row) for store in captures or [] for row in capture_checks(store)]
     checks = stored if stored and not paths else all_checks(paths or []) + stored
-    Output(output).rows([{"status": check.status, **asdict(check)} for check in checks], COLUMNS)
+    Output(output).rows(map(_row, checks), COLUMNS)
     return EXIT_FINDINGS if any(check.status == "fail" for check in checks) else 0
+
+
+def _row(check: Check) -> dict[str, str]:
+    return {"status": check.status, "what": check.what, "found": check.answer, "remedy": check.remedy}
 
 
 def all_checks(paths: list[str]) -> list[Check]:
@@ -130,8 +134,8 @@ def _java(has_spark: bool) -> Check:
     try:
         return Check("Java", "ok", str(use_java()))
     except SettingsError as problem:
-        found = str(problem.value or "no Java 17 or 21 found")
-        return Check("Java", "fail" if has_spark else "warn", found, JAVA_REMEDY)
+        answer = str(problem.value or "no Java 17 or 21 found")
+        return Check("Java", "fail" if has_spark else "warn", answer, JAVA_REMEDY)
     finally:
         if before is None:
             os.environ.pop("JAVA_HOME", None)
@@ -152,8 +156,8 @@ def _jars(has_spark: bool) -> Check:
         return Check("Delta jars", "ok", f"{len(jars)} in {jars[0].parent}")
     if jars:
         return Check("Delta jars", "fail", f"no delta-spark jar in {jars[0].parent}", "run `make setup`")
-    found = f"none here: Spark will fetch {settings.get('spark.jars.packages', '')}"
-    return Check("Delta jars", "warn", found, "run `make setup` where a network is" if has_spark else SPARK_REMEDY)
+    answer = f"none here: Spark will fetch {settings.get('spark.jars.packages', '')}"
+    return Check("Delta jars", "warn", answer, "run `make setup` where a network is" if has_spark else SPARK_REMEDY)
 
 
 def _arrow(has_spark: bool) -> Check:
@@ -174,12 +178,12 @@ def _disk(what: str, folder: Path) -> Check:
         free_bytes = shutil.disk_usage(folder).free
     except OSError as problem:
         return Check(what, "fail", f"{folder}: {problem.strerror}", "make it, or let TMPDIR name another")
-    found = f"{folder}, {free_bytes / 1e9:.1f} GB free"
+    answer = f"{folder}, {free_bytes / 1e9:.1f} GB free"
     if not os.access(folder, os.W_OK):
-        return Check(what, "warn", f"{found}, not writable", "work in a folder of yours")
+        return Check(what, "warn", f"{answer}, not writable", "work in a folder of yours")
     if free_bytes < LOW_DISK_BYTES:
-        return Check(what, "warn", found, "free some: archives are unpacked there, and lakes grow")
-    return Check(what, "ok", found)
+        return Check(what, "warn", answer, "free some: archives are unpacked there, and lakes grow")
+    return Check(what, "ok", answer)
 
 
 def _key_file() -> Check:
@@ -210,12 +214,12 @@ def _lake(path: str) -> Check:
         status = Ledger(DeltaLake(path.rstrip("/"))).status()
     except (InputError, SettingsError) as problem:
         return Check(path, "fail", str(problem), "see that its folder is whole and that you may read it")
-    found = f"a lake, {status.closed} plans closed"
+    answer = f"a lake, {status.closed} plans closed"
     if not os.access(path, os.W_OK):
-        return Check(path, "warn", f"{found}, not writable", "run as the user that owns it; `report` only reads")
+        return Check(path, "warn", f"{answer}, not writable", "run as the user that owns it; `report` only reads")
     if status.open:
-        return Check(path, "warn", f"{found}, plan {status.open[0]} is open", "`kraft-audit run` finishes it")
-    return Check(path, "ok", found)
+        return Check(path, "warn", f"{answer}, plan {status.open[0]} is open", "`kraft-audit run` finishes it")
+    return Check(path, "ok", answer)
 
 
 def _input(path: str) -> Check:
@@ -226,19 +230,19 @@ def _input(path: str) -> Check:
 
     try:
         with open_storage(path) as storage:
-            found = discover(storage)
+            discovery = discover(storage)
     except InputError as problem:
         return Check(path, "fail", problem.detail, "name a log dir, a node dir, or a folder or archive of them")
-    if not found.replicas:
+    if not discovery.replicas:
         return Check(path, "fail", "no metadata log", "name a log dir, a node dir, or a folder or archive of them")
     unreadable = list(_unreadable(path))
     if unreadable:
         remedy = "read it as the user that runs Kafka (snapshots are mode 0400)"
         return Check(path, "warn", f"{len(unreadable)} files cannot be read, {unreadable[0]} first", remedy)
-    if found.damages:
-        first = found.damages[0]
+    if discovery.damages:
+        first = discovery.damages[0]
         return Check(path, "warn", f"{first.path}: {first.reason}: {first.detail}", "dump --table decode_errors")
-    return Check(path, "ok", f"{len(found.replicas)} replicas")
+    return Check(path, "ok", f"{len(discovery.replicas)} replicas")
 
 
 def _unreadable(path: str) -> Iterator[str]:

@@ -143,12 +143,12 @@ def type_name(asked: str, dialect: Dialect) -> str:
     known = {message.type_name for message in METADATA_RECORDS}
     known |= {control.name for control in CONTROL_TYPES[dialect].values()}
     by_letters = {_letters(name): name for name in known}
-    found = by_letters.get(_letters(asked)) or by_letters.get(_letters(asked) + "record")
-    if found is None:
+    record_type = by_letters.get(_letters(asked)) or by_letters.get(_letters(asked) + "record")
+    if record_type is None:
         near = get_close_matches(_letters(asked), by_letters, n=1, cutoff=0.5)
         hint = f", perhaps {by_letters[near[0]]}" if near else ""
         raise UsageError(f"--type: {asked!r}: expected a record type{hint}")
-    return found
+    return record_type
 
 
 def _letters(name: str) -> str:

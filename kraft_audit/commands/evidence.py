@@ -238,15 +238,15 @@ def _is_as_read(pack: FilePath, lake: str, *, is_whole: bool) -> bool:
     require_lake(opened)
     is_as_read = True
     for cluster_id, rows in pack_chains(pack):
-        found = compare_chain(opened, cluster_id, rows)
-        for contradiction in found.contradictions:
+        comparison = compare_chain(opened, cluster_id, rows)
+        for contradiction in comparison.contradictions:
             complain(f"{pack}: cluster {cluster_id}: {contradiction}")
-        if found.to_offset is None and not found.contradictions:
+        if comparison.to_offset is None and not comparison.contradictions:
             complain(f"{pack}: cluster {cluster_id}: no committed batch to compare with the lake")
-        is_as_read = is_as_read and found.to_offset is not None and not found.contradictions
-        if found.to_offset is not None:
-            said = (
-                f"{found.equal} blocks of committed batches are as the lake read them, to offset {found.to_offset - 1}"
-            )
-            Results(Format.TABLE).text(f"cluster {cluster_id}: {said}; {found.not_in_lake} are not in the lake")
+        is_as_read = is_as_read and comparison.to_offset is not None and not comparison.contradictions
+        if comparison.to_offset is not None:
+            equal = f"{comparison.equal} blocks of committed batches are as the lake read them"
+            missing = f"{comparison.not_in_lake} are not in the lake"
+            text = f"cluster {cluster_id}: {equal}, to offset {comparison.to_offset - 1}; {missing}"
+            Results(Format.TABLE).text(text)
     return is_as_read

@@ -23,7 +23,7 @@ def explain(
     from kraft_audit.findings import rule_pages
     from kraft_audit.rules import registry
 
-    found = registry.rules()[rule_id(rule)]
+    registered_rule = registry.rules()[rule_id(rule)]
     out = Output()
-    for line in rule_pages.explanation(found, width=min(rule_pages.WIDTH, out.room or rule_pages.WIDTH)):
+    for line in rule_pages.explanation(registered_rule, width=min(rule_pages.WIDTH, out.room or rule_pages.WIDTH)):
         out.text(line)

@@ -80,16 +80,16 @@ def quorum(
             (None if status or replication else _permissions(cluster, logs, len(clusters)), cluster)
             for cluster in clusters.with_capture(logs.capture)
         ]
-        quorums = [(cluster.quorum(capture=logs.capture), found) for found, cluster in asked]
-    for number, (described, found) in enumerate(quorums):
+        quorums = [(cluster.quorum(capture=logs.capture), permissions) for permissions, cluster in asked]
+    for number, (described, permissions) in enumerate(quorums):
         if number and results.is_table:
             results.out.line("")
         if status or replication:
             _print_as_kafka(results.out, described, status=status, replication=replication)
         elif results.is_table:
             _print(results.out, described)
-            _print_permissions(results.out, found or Permissions())
-        documents.append({**asdict(described), **_permission_keys(found or Permissions())})
+            _print_permissions(results.out, permissions or Permissions())
+        documents.append({**asdict(described), **_permission_keys(permissions or Permissions())})
         results.add(described.replicas)
     return results.end_documents(documents)
 
@@ -105,28 +105,28 @@ def _permissions(cluster: Cluster, logs: ConfiguredLogs, cluster_count: int) -> 
     return cluster.permissions()
 
 
-def _permission_keys(found: Permissions) -> dict[str, Any]:
-    lost = found.cannot_be_lost
+def _permission_keys(permissions: Permissions) -> dict[str, Any]:
+    lost = permissions.cannot_be_lost
     return {
-        "may_i": [asdict(row) for row in found.rows],
-        "may_i_skipped": found.skipped,
+        "may_i": [asdict(row) for row in permissions.rows],
+        "may_i_skipped": permissions.skipped,
         "cannot_be_lost": None if lost is None else asdict(lost),
     }
 
 
-def _print_permissions(out: Output, found: Permissions) -> None:
+def _print_permissions(out: Output, permissions: Permissions) -> None:
     from kraft_audit.recovery.may_i.permission_table import permission_lines
 
-    if not found.rows and found.skipped is None:
+    if not permissions.rows and permissions.skipped is None:
         return
     out.line("")
-    if found.rows:
+    if permissions.rows:
         out.text("What may be done, all voters running:")
-        out.rows(map(_shown_line, permission_lines(found)), PERMISSION_COLUMNS)
-    if found.skipped is not None:
-        out.text(f"What may be done was not asked: {found.skipped}")
-    if found.cannot_be_lost is not None:
-        out.text(found.cannot_be_lost.text)
+        out.rows(map(_shown_line, permission_lines(permissions)), PERMISSION_COLUMNS)
+    if permissions.skipped is not None:
+        out.text(f"What may be done was not asked: {permissions.skipped}")
+    if permissions.cannot_be_lost is not None:
+        out.text(permissions.cannot_be_lost.text)
 
 
 def _shown_line(line: PermissionLine) -> dict[str, Any]:

@@ -38,21 +38,21 @@ def usage_text(error: Any) -> str:
 
 def _without_type(text: str) -> str:
     """The text of a release without pydantic for what is no number."""
-    found = _NOT_A_NUMBER.search(text)
-    if found is None:
+    match = _NOT_A_NUMBER.search(text)
+    if match is None:
         return text
-    expected = EXPECTED["int_parsing" if found["kind"] == "int" else "float_parsing"]
-    return f"{text[: found.start()]}{found['given']!r}: expected {expected}"
+    expected = EXPECTED["int_parsing" if match["kind"] == "int" else "float_parsing"]
+    return f"{text[: match.start()]}{match['given']!r}: expected {expected}"
 
 
 def _without_range(text: str) -> str:
     """The text of a release without pydantic for a number that is too small or too large."""
-    found = _NOT_IN_RANGE.search(text)
-    if found is None:
+    match = _NOT_IN_RANGE.search(text)
+    if match is None:
         return text
-    given, low, high = found["given"], found["low"] or found["least"], found["high"]
+    given, low, high = match["given"], match["low"] or match["least"], match["high"]
     is_small = high is None or (low is not None and float(given) < float(low))
-    return f"{text[: found.start()]}{given!r}: expected {f'{low} or more' if is_small else f'{high} or less'}"
+    return f"{text[: match.start()]}{given!r}: expected {f'{low} or more' if is_small else f'{high} or less'}"
 
 
 def _refused(error: Any) -> list[dict[str, Any]]:

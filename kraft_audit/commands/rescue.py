@@ -74,18 +74,20 @@ def rescue(
     with open_logs(logs) as clusters:
         cluster = _chosen(clusters, logs.path, from_node)
         try:
-            found = cluster.rescue(request, missing)
+            rescue = cluster.rescue(request, missing)
         except RescueRefusedError as refused:
             complain(f"{logs.path}: refused: {refused.reason}")
             for step in refused.plan.next_steps if refused.plan is not None else ():
                 complain(step)
             return EXIT_CODE_OF["refused" if refused.plan is None else refused.plan.verdict]
-        steps = list(procedure(found))
-        documents = [{"cluster_id": cluster.cluster_id, **asdict(found), "procedure": [asdict(step) for step in steps]}]
+        steps = list(procedure(rescue))
+        documents = [
+            {"cluster_id": cluster.cluster_id, **asdict(rescue), "procedure": [asdict(step) for step in steps]}
+        ]
         results.add(documents)
         results.title(cluster)
         if results.is_table:
-            _print(results.out, found, steps)
+            _print(results.out, rescue, steps)
     return results.end_documents(documents)
 
 
@@ -94,18 +96,18 @@ def _chosen(clusters: Clusters, path: str, from_node: int) -> Cluster:
 
     Raises UsageError.
     """
-    found = list(clusters)
-    if len(found) > 1:
-        found = [each for each in found if any(part.node_id == from_node for part in each.plan.replicas)]
-    if len(found) != 1:
+    candidates = list(clusters)
+    if len(candidates) > 1:
+        candidates = [each for each in candidates if any(part.node_id == from_node for part in each.plan.replicas)]
+    if len(candidates) != 1:
         raise UsageError(f"{path}: {len(clusters)} clusters there: choose one with --cluster")
-    return found[0]
+    return candidates[0]
 
 
-def _print(lines: Output, found: Rescue, steps: Sequence[ProcedureStep]) -> None:
-    node = found.node
-    lines.text(f"{found.out}: node {node.node_id}, directory id {node.directory_id}, {node.host}:{node.port}")
-    lines.text(f"state of {found.source.copy.name} before offset {found.cut}; log start offset {found.offset}")
+def _print(lines: Output, rescue: Rescue, steps: Sequence[ProcedureStep]) -> None:
+    node = rescue.node
+    lines.text(f"{rescue.out}: node {node.node_id}, directory id {node.directory_id}, {node.host}:{node.port}")
+    lines.text(f"state of {rescue.source.copy.name} before offset {rescue.cut}; log start offset {rescue.offset}")
     for number, step in enumerate(steps, start=1):
         lines.text(f"{f'{number}.':<{STEP_NUMBER_WIDTH}}{step.text}", hanging=STEP_NUMBER_WIDTH)
         for line in (*step.settings, *step.commands):

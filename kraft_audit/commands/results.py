@@ -176,7 +176,7 @@ def _read_at_one_moment(logs: Logs, cluster: Cluster, *, keeps_records: bool) ->
             break
         time.sleep(READ_AGAIN_AFTER_S)
         again = open_logs(replace(logs, cluster=cluster.cluster_id))
-        cluster = next((found for found in again if found.title == cluster.title), cluster)
+        cluster = next((each for each in again if each.title == cluster.title), cluster)
     return cluster
 
 

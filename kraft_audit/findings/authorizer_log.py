@@ -178,44 +178,44 @@ class _Reader:
         if any(line.count(part) != 1 for part in _ONCE):
             self.unread += _ONCE[0] in line
             return
-        found = _MESSAGE.search(line)
-        if found is None:
+        match = _MESSAGE.search(line)
+        if match is None:
             return
         self.lines += 1
-        if found["verdict"] == "Denied":
+        if match["verdict"] == "Denied":
             self.denied += 1
             return
         self.allowed += 1
-        if found["request"] not in ADMIN_REQUESTS:
+        if match["request"] not in ADMIN_REQUESTS:
             return
-        at = self._time(line[: found.start()]) or self._time(found["rest"])
+        at = self._time(line[: match.start()]) or self._time(match["rest"])
         if at is None:
             self.unread += 1
             return
         request = AllowedRequest(
             *at,
-            principal=found["principal"],
-            host=found["host"],
-            request=found["request"],
-            operation=found["operation"],
-            resource_type=found["type"],
-            resource_name=found["name"],
-            is_super_user="rule SuperUser" in found["rest"],
+            principal=match["principal"],
+            host=match["host"],
+            request=match["request"],
+            operation=match["operation"],
+            resource_type=match["type"],
+            resource_name=match["name"],
+            is_super_user="rule SuperUser" in match["rest"],
         )
         self.requests.append(request)
 
     def _time(self, text: str) -> tuple[int, int] | None:
         """(time, how much its digits leave open) in milliseconds; None without a time, or with one that was twice."""
-        found = _TIME.search(text)
-        if found is None:
+        match = _TIME.search(text)
+        if match is None:
             return None
-        key = (found["second"], found["zone"])
+        key = (match["second"], match["zone"])
         if key not in self._seconds:
-            self._seconds[key] = _second_ms(found["second"], found["zone"], self.zone)
+            self._seconds[key] = _second_ms(match["second"], match["zone"], self.zone)
         second_ms = self._seconds[key]
         if second_ms is None:
             return None
-        digits = found["fraction"] or ""
+        digits = match["fraction"] or ""
         return second_ms + int(digits.ljust(3, "0")[:3]), max(1, 1000 // 10 ** len(digits))
 
 

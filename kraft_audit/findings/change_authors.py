@@ -124,8 +124,8 @@ class _Log:
                 keys += [(request, operation, *change.resource) for operation in asked.operations]
             if asked.cluster_operation is not None:
                 keys.append((request, asked.cluster_operation, AUTHORIZER_LOG_CLUSTER, ""))
-        found = [line for key in keys if key in self._lines for line in self._lines[key].between(from_ms, latest_ms)]
-        return sorted(found, key=lambda line: line.said.time_ms)
+        lines = [line for key in keys if key in self._lines for line in self._lines[key].between(from_ms, latest_ms)]
+        return sorted(lines, key=lambda line: line.said.time_ms)
 
 
 def authors_of(
@@ -134,7 +134,7 @@ def authors_of(
     """The author of each change, in their order, which is that of offsets. `batches` are those of the canonical log."""
     log = _Log(requests)
     candidates = [log.candidates(change, latest) for change, latest in _with_latest(changes, batches)]
-    first = [list(found) for found in candidates]
+    first = [list(lines) for lines in candidates]
     named: list[_Line | None] = [None] * len(changes)
     is_new = True
     while is_new:
@@ -143,10 +143,10 @@ def authors_of(
         for number, change in enumerate(changes):
             line = named[number]
             if line is None:
-                found = [each for each in candidates[number] if _is_open(each, change, served_to_ms)]
-                candidates[number] = found
-                if len({each.said.principal for each in found}) == 1:
-                    named[number] = line = _take(found, change)
+                lines = [each for each in candidates[number] if _is_open(each, change, served_to_ms)]
+                candidates[number] = lines
+                if len({each.said.principal for each in lines}) == 1:
+                    named[number] = line = _take(lines, change)
                     is_new = True
             if line is not None:
                 served_to_ms = max(served_to_ms, line.said.time_ms)
@@ -172,19 +172,19 @@ def _is_open(line: _Line, change: AdminChange, served_to_ms: int) -> bool:
     return is_free and line.said.time_ms + line.said.spread_ms + QUEUED_MS > served_to_ms
 
 
-def _take(found: Sequence[_Line], change: AdminChange) -> _Line:
+def _take(lines: Sequence[_Line], change: AdminChange) -> _Line:
     """The earliest of one user's requests that may have made a change. A request that stands alone made no other."""
-    if len(found) == 1:
-        found[0].taken_ms = change.timestamp_ms
-    return found[0]
+    if len(lines) == 1:
+        lines[0].taken_ms = change.timestamp_ms
+    return lines[0]
 
 
-def _author(line: _Line | None, found: Sequence[_Line], first: Sequence[_Line]) -> Author:
-    users = tuple(sorted({each.said.principal for each in found}))
+def _author(line: _Line | None, lines: Sequence[_Line], first: Sequence[_Line]) -> Author:
+    users = tuple(sorted({each.said.principal for each in lines}))
     if line is None:
         return Author(None, Confidence.UNDECIDED, users) if users else UNNAMED
     is_alone = len({each.said.principal for each in first}) == 1
-    is_by_name = any(each.said.resource_type != AUTHORIZER_LOG_CLUSTER for each in found)
+    is_by_name = any(each.said.resource_type != AUTHORIZER_LOG_CLUSTER for each in lines)
     said = line.said
     confidence = Confidence.HIGH if is_alone and is_by_name else Confidence.LIKELY
     return Author(said.principal, confidence, users, said.host, said.time_ms)

@@ -348,5 +348,5 @@ def operations_from(history: ClusterHistory, from_offset: int) -> list[str]:
 
 def _rows_from(history: ClusterHistory, name: str, from_offset: int) -> list[TableRow]:
     table = history.chunked_table(name)
-    found: list[TableRow] = table.filter(pc.greater_equal(table["from_offset"], from_offset)).to_pylist()
-    return found
+    rows: list[TableRow] = table.filter(pc.greater_equal(table["from_offset"], from_offset)).to_pylist()
+    return rows

@@ -45,13 +45,15 @@ class KeptState:
         if parts.keys() != {_VERSIONS, _SURVEY, _SETTLED, _RULES}:
             raise KeptPartsError(f"it has parts {sorted(parts)}")
         try:
-            found = json.loads(parts[_VERSIONS])
+            own_versions = json.loads(parts[_VERSIONS])
         except ValueError:
             raise KeptPartsError("its versions cannot be read") from None
         for name, value in versions.items():
-            if not isinstance(found, dict) or found.get(name) != value:
+            if not isinstance(own_versions, dict) or own_versions.get(name) != value:
                 raise KeptPartsError(f"it was kept with another {name}")
-        return cls(found, KeptSurvey.from_bytes(parts[_SURVEY]), ReplayBase.from_bytes(parts[_SETTLED]), parts[_RULES])
+        return cls(
+            own_versions, KeptSurvey.from_bytes(parts[_SURVEY]), ReplayBase.from_bytes(parts[_SETTLED]), parts[_RULES]
+        )
 
 
 def state_versions(plan: ClusterPlan, rules: str = "") -> dict[str, str]:

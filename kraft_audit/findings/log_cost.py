@@ -106,16 +106,16 @@ def log_cost(history: ClusterHistory, records: Iterable[pa.RecordBatch]) -> LogC
     total = int(log.size_bytes.sum())
     no_op_bytes = total - int(size.sum())
     idle = {CostBy.TYPE: NO_OP_TYPE, CostBy.CAUSE: IDLE}
-    found: list[CostRow] = []
+    rows: list[CostRow] = []
     for (by, known), code in zip(names.items(), codes, strict=True):
         code = np.append(code, known.number(idle.get(by, NONE)))
         sizes = np.bincount(code, np.append(size, no_op_bytes))
         counts = np.bincount(code, np.append(np.ones(len(size)), no_ops.sum()))
-        found += _rows(by, list(known.known), sizes, counts, total)
-    found += _hours(log, total)
+        rows += _rows(by, list(known.known), sizes, counts, total)
+    rows += _hours(log, total)
     times = log.timestamp_ms[(log.timestamp_ms > 0)]
     first, last = (int(times.min()), int(times.max())) if len(times) else (None, None)
-    return LogCost(total, int(log.record_count.sum()), first, last, tuple(found))
+    return LogCost(total, int(log.record_count.sum()), first, last, tuple(rows))
 
 
 def _counted(
@@ -142,8 +142,8 @@ def _counted(
     ]
     at = offset.tolist()
     broker = [
-        f"broker {found}" if found is not None else brokers.get(here)
-        for here, found in zip(at, text["broker_id"], strict=True)
+        f"broker {broker_id}" if broker_id is not None else brokers.get(here)
+        for here, broker_id in zip(at, text["broker_id"], strict=True)
     ]
     cause = [causes.get(here, type_) for here, type_ in zip(at, types, strict=True)]
     coded = {CostBy.TYPE: types, CostBy.CAUSE: cause, CostBy.TOPIC: topic, CostBy.BROKER: broker}
@@ -155,8 +155,8 @@ def _counted(
 
 
 def _extracted(column: pa.Array, pattern: str) -> list[str | None]:
-    found: list[str | None] = pc.struct_field(pc.extract_regex(column, pattern), "found").to_pylist()
-    return found
+    texts: list[str | None] = pc.struct_field(pc.extract_regex(column, pattern), "found").to_pylist()
+    return texts
 
 
 def _joined(parts: Sequence[tuple[NumberColumn, ...]], width: int) -> list[NumberColumn]:

@@ -130,21 +130,21 @@ class PartsFound:
         parts = unpack(content)
         try:
             facts = json.loads(parts["facts"])
-            found = cls(set(facts["rules"]))
+            parts_found = cls(set(facts["rules"]))
             for rule in facts["across"]:
-                found.rows_across[rule] = pa.Table.from_batches(
+                parts_found.rows_across[rule] = pa.Table.from_batches(
                     [columns_from_bytes(parts[f"across.{rule}"], PARTS_SCHEMA)]
                 )
-            found.open_findings = [columns_from_bytes(parts["open_findings"], JUDGED_FINDINGS.schema)]
-            found.folded = parts["folded"]
-            found.of_cluster = list(findings_in(columns_from_bytes(parts["of_cluster"], JUDGED_FINDINGS.schema)))
-            found.carrying.partitions = [pa.Table.from_batches([columns_from_bytes(parts["carried"], _CARRIED)])]
+            parts_found.open_findings = [columns_from_bytes(parts["open_findings"], JUDGED_FINDINGS.schema)]
+            parts_found.folded = parts["folded"]
+            parts_found.of_cluster = list(findings_in(columns_from_bytes(parts["of_cluster"], JUDGED_FINDINGS.schema)))
+            parts_found.carrying.partitions = [pa.Table.from_batches([columns_from_bytes(parts["carried"], _CARRIED)])]
             for table in facts["wanted"]:
                 rows = columns_from_bytes(parts[f"wanted.{table}"], _ROW_NUMBERS)
-                found.carrying.wanted[table] = [rows.column("row").to_numpy()]
+                parts_found.carrying.wanted[table] = [rows.column("row").to_numpy()]
         except (ValueError, LookupError) as error:
             raise KeptPartsError(f"what a share found cannot be read: {error}") from None
-        return found
+        return parts_found
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ def joined(
     plan: ClusterPlan,
     history: ClusterHistory,
     state: KeptState | None,
-    found: Sequence[ShareFound],
+    shares: Sequence[ShareFound],
     continuation: Continuation,
 ) -> Iterator[TableRows]:
     """The rows that are left when all shares were judged; `history` and `state` are the first one's.
@@ -196,7 +196,7 @@ def joined(
     state = keepable(history, state)
     is_end = state is not None and is_settled(history, state)
     carrying, open_findings = Carrying(), list[Finding]()
-    at_end = [each.at_end for each in found]
+    at_end = [each.at_end for each in shares]
     folding = Folding(known_incidents(history), keeps_ids=True)
     for each in at_end:
         folding.take(each.folded)
@@ -204,7 +204,7 @@ def joined(
         yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan.number)
         open_findings += [finding for finding in batch if finding.is_open]
     yield from incident_rows(folding, history, plan.number)
-    settled = [each.at_end if each.settled is None else each.settled for each in found]
+    settled = [each.at_end if each.settled is None else each.settled for each in shares]
 
     def judge_again(before: ClusterHistory) -> Iterator[Finding]:
         return chain(_findings_left(before, settled, carrying), _open_in(settled))
@@ -214,12 +214,12 @@ def joined(
     continuation.next_state = state
 
 
-def _open_in(found: Sequence[PartsFound]) -> Iterator[Finding]:
-    return (finding for each in found for batch in each.open_findings for finding in findings_in(batch))
+def _open_in(parts: Sequence[PartsFound]) -> Iterator[Finding]:
+    return (finding for each in parts for batch in each.open_findings for finding in findings_in(batch))
 
 
 def _findings_left(
-    history: ClusterHistory, found: Sequence[PartsFound], carrying: Carrying | None
+    history: ClusterHistory, parts: Sequence[PartsFound], carrying: Carrying | None
 ) -> Iterator[Finding]:
     """The findings of a cluster that no share gave: of other rules, about the whole cluster, across topics."""
     by_part = _rules_by_part()
@@ -228,7 +228,7 @@ def _findings_left(
         history, chain(judging.check_others(registry.rules().values(), by_part, history, {}), judge.not_applicable)
     )
     of_cluster: dict[tuple[str, str, int | None], Finding] = {}
-    for each in found:
+    for each in parts:
         for finding in each.of_cluster:
             of_cluster.setdefault((finding.rule, finding.finding_id, finding.from_offset), finding)
         judge.take(each.rules, each.rows_across)

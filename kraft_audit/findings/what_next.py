@@ -65,8 +65,8 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
 
 def altered_disks(folded: FoldedFindings) -> list[Finding]:
     """Findings that name a disk with other bytes than a majority of the voters holds."""
-    found = (finding for finding in open_findings(folded) if finding.rule == "KQ022")
-    return [finding for finding in found if finding.summary.startswith(HOLDS_OTHER_BYTES)]
+    findings = (finding for finding in open_findings(folded) if finding.rule == "KQ022")
+    return [finding for finding in findings if finding.summary.startswith(HOLDS_OTHER_BYTES)]
 
 
 def _stop_altered(altered: Sequence[Finding]) -> str:

@@ -58,22 +58,22 @@ def fold(history: ClusterHistory, findings: Sequence[Finding]) -> FoldedFindings
 def known_incidents(history: ClusterHistory) -> list[Incident]:
     """The incidents that a history shows, without findings: declared rescues, those of the quorum, brokers' by offset,
     elections."""
-    found = [*_declared_rescues(history), *_quorum_incidents(history)]
-    found += [*_broker_incidents(history), *_leaderless_incidents(history)]
+    incidents = [*_declared_rescues(history), *_quorum_incidents(history)]
+    incidents += [*_broker_incidents(history), *_leaderless_incidents(history)]
     history_id = history.history_id or history.cluster_id
-    return [replace(incident, incident_id=incident_id(history_id, incident)) for incident in found]
+    return [replace(incident, incident_id=incident_id(history_id, incident)) for incident in incidents]
 
 
 class Folding:
     """Folds raised findings one by one into `known_incidents`, and holds none of them: with `keeps_ids` for `rows`."""
 
-    def __init__(self, found: Sequence[Incident], *, keeps_ids: bool = False) -> None:
-        self._found = found
-        self._members = [IncidentMembers(incident, keeps_ids=keeps_ids) for incident in found]
+    def __init__(self, incidents: Sequence[Incident], *, keeps_ids: bool = False) -> None:
+        self._incidents = incidents
+        self._members = [IncidentMembers(incident, keeps_ids=keeps_ids) for incident in incidents]
 
     def add(self, finding: Finding) -> int | None:
         """The number of the incident that explains a finding, the first that does; None where none does."""
-        number = next((n for n, incident in enumerate(self._found) if _explains(incident, finding)), None)
+        number = next((n for n, incident in enumerate(self._incidents) if _explains(incident, finding)), None)
         if number is not None:
             self._members[number].add(finding)
         return number
@@ -95,11 +95,13 @@ class Folding:
     def shown(self) -> list[int]:
         """The numbers of the incidents that are shown, newest open first."""
         numbers = [
-            n for n, each in enumerate(self._found) if self._members[n] or each.kind is not IncidentKind.BROKER_RESTART
+            n
+            for n, each in enumerate(self._incidents)
+            if self._members[n] or each.kind is not IncidentKind.BROKER_RESTART
         ]
 
         def order(number: int) -> tuple[bool, bool, int]:
-            incident = self._found[number]
+            incident = self._incidents[number]
             return not incident.is_open, incident.kind is not IncidentKind.QUORUM, -_began(incident)
 
         return sorted(numbers, key=order)
@@ -109,10 +111,10 @@ class Folding:
         return [incident_row(cluster_id, self.incident(n), self._members[n].facts()) for n in self.shown()]
 
 
-def fold_into(found: Sequence[Incident], findings: Sequence[Finding]) -> FoldedFindings:
+def fold_into(incidents: Sequence[Incident], findings: Sequence[Finding]) -> FoldedFindings:
     """The same with incidents that are known."""
-    folding = Folding(found)
-    members: dict[int, list[Finding]] = {number: [] for number in range(len(found))}
+    folding = Folding(incidents)
+    members: dict[int, list[Finding]] = {number: [] for number in range(len(incidents))}
     unexplained: list[Finding] = []
     for finding in findings:
         if finding.status is Status.RAISED:
@@ -128,11 +130,11 @@ def fold_into(found: Sequence[Incident], findings: Sequence[Finding]) -> FoldedF
 
 def open_findings(folded: FoldedFindings) -> list[Finding]:
     """What is open and alarms: findings of open incidents that are not clean stops, and those that none explains."""
-    found = [finding for finding in folded.unexplained if not finding.is_over]
+    findings = [finding for finding in folded.unexplained if not finding.is_over]
     for incident in folded.incidents:
         if incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP:
-            found += [finding for finding in incident.findings if not finding.is_over and finding.waiver is None]
-    return found
+            findings += [finding for finding in incident.findings if not finding.is_over and finding.waiver is None]
+    return findings
 
 
 def counted_findings(folded: FoldedFindings, since_ms: int | None, *, with_resolved: bool) -> list[Finding]:

@@ -147,12 +147,12 @@ def _first_seen_ms(
 
 def _capture_of(history: ClusterHistory, key: LaneKey) -> TableRow | None:
     """The newest capture of a disk that holds anything."""
-    found = [
+    captures = [
         row
         for row in newest_captures(history)
         if row["accepted"] and row["node_id"] == key[0] and (key[1] is None or row["directory_id"] == key[1])
     ]
-    return found[-1] if found else None
+    return captures[-1] if captures else None
 
 
 def _end_ms(capture: TableRow) -> int | None:

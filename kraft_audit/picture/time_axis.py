@@ -83,19 +83,19 @@ class TimeAxis:
 
     def ticks(self) -> list[Tick]:
         """Round moments of each stretch; a stretch too short for one shows where it begins."""
-        found: list[Tick] = []
+        ticks: list[Tick] = []
         day = ""
         for stretch in self.stretches:
             step = _step(stretch)
             first = -(-stretch.from_ms // step) * step
             times = list(range(first, stretch.to_ms + 1, step)) or [stretch.from_ms]
             for time_ms in times:
-                if found and self.x(time_ms) - found[-1].x < TICK_PIXELS * 0.8:
+                if ticks and self.x(time_ms) - ticks[-1].x < TICK_PIXELS * 0.8:
                     continue
                 label, own_day = _label(time_ms, step if times[0] != stretch.from_ms or len(times) > 1 else SECOND_MS)
-                found.append(Tick(self.x(time_ms), label, own_day if own_day != day else ""))
+                ticks.append(Tick(self.x(time_ms), label, own_day if own_day != day else ""))
                 day = own_day
-        return found
+        return ticks
 
 
 def _stretches(moments_ms: list[int]) -> list[tuple[int, int]]:

@@ -148,7 +148,7 @@ def _partitions(
         return tuple(_of_spans(kind, spans) for kind in SeriesKind), (), None
     if not history.has("partition_changes"):
         return (), (), None
-    found: dict[SeriesKind, tuple[list[int], list[int | None]]] = {kind: ([], []) for kind in SeriesKind}
+    bounds_of: dict[SeriesKind, tuple[list[int], list[int | None]]] = {kind: ([], []) for kind in SeriesKind}
     elections: Counter[int] = Counter()
     count = 0
     for part in history.with_all_partitions():
@@ -160,13 +160,13 @@ def _partitions(
             SeriesKind.BLOCKED: under_min_isr,
         }
         for kind, condition in conditions.items():
-            starts, ends = found[kind]
+            starts, ends = bounds_of[kind]
             for episode in states.episodes(condition(states)):
                 starts.append(int(times[episode.start]))
                 ends.append(None if episode.end is None else int(times[episode.end]))
         elections.update(times[states.rows_of(states.changes.is_election(*OUTSIDE_ISR_AND_ELR))].tolist())
         count += int(states.exists[states.last_rows].sum()) if len(states) else 0
-    series = tuple(step_series(kind, starts, ends) for kind, (starts, ends) in found.items())
+    series = tuple(step_series(kind, starts, ends) for kind, (starts, ends) in bounds_of.items())
     return series, tuple(sorted(elections.items())), count
 
 

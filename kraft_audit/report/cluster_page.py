@@ -197,8 +197,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
 
 def _incidents(given: ClusterInput, *, is_open: bool) -> tuple[TableRow, ...]:
     """The incidents that last, or those that are resolved: the worst first, then the newest."""
-    found = [row for row in given.incidents if row["is_open"] == is_open]
-    return tuple(sorted(found, key=lambda row: (-RANK[row["severity"]], -(row["from_ms"] or 0), row["headline"])))
+    rows = [row for row in given.incidents if row["is_open"] == is_open]
+    return tuple(sorted(rows, key=lambda row: (-RANK[row["severity"]], -(row["from_ms"] or 0), row["headline"])))
 
 
 def _groups(findings: Sequence[TableRow]) -> tuple[RuleGroup, ...]:

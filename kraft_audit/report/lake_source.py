@@ -197,8 +197,8 @@ class LakeSource:
             "SELECT cluster_id, max(cluster_name) AS name FROM plans "
             f"WHERE {self._closed.where()} AND cluster_name IS NOT NULL AND cluster_id IS NOT NULL GROUP BY cluster_id"
         )
-        found = {row["cluster_id"]: row["name"] for row in rows.to_pylist()}
-        return found | {id_: row["cluster_name"] for id_, row in self._known.items()}
+        names = {row["cluster_id"]: row["name"] for row in rows.to_pylist()}
+        return names | {id_: row["cluster_name"] for id_, row in self._known.items()}
 
     def _read(self, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[ClusterInput]:
         listed = ", ".join(map(sql_text, ids))
@@ -236,11 +236,11 @@ class LakeSource:
     def _incidents(self, listed: str) -> dict[str, list[TableRow]]:
         """The incidents of each cluster; where the table `incidents` is missing, those of its newest plan."""
         if INCIDENTS.name in self._tables:
-            found = _rows_by_cluster(self._query(f"SELECT * FROM incidents WHERE cluster_id IN ({listed})"))
+            incidents = _rows_by_cluster(self._query(f"SELECT * FROM incidents WHERE cluster_id IN ({listed})"))
             explained = self._explained(listed)
             return {
                 id_: [{**row, "finding_ids": explained.get((id_, row["incident_id"]), [])} for row in rows]
-                for id_, rows in found.items()
+                for id_, rows in incidents.items()
             }
         if INCIDENTS_STAGED.name not in self._tables:
             return {}
@@ -257,11 +257,11 @@ class LakeSource:
 
     def _findings(self, listed: str) -> dict[str, list[TableRow]]:
         """The findings, a row for each episode."""
-        found = _rows_by_cluster(self._query(f"SELECT * FROM findings WHERE cluster_id IN ({listed})"))
+        findings = _rows_by_cluster(self._query(f"SELECT * FROM findings WHERE cluster_id IN ({listed})"))
         if FINDING_EPISODES.name not in self._tables:
-            return found
+            return findings
         lasted = _rows_by_cluster(self._query(f"SELECT * FROM finding_episodes WHERE cluster_id IN ({listed})"))
-        for id_, rows in found.items():
+        for id_, rows in findings.items():
             by_finding = {row["finding_id"]: row for row in rows}
             shown = {(row["finding_id"], row["from_offset"], row["from_ms"]) for row in rows}
             for episode in lasted.get(id_, []):
@@ -270,7 +270,7 @@ class LakeSource:
                     times = {each: timestamp_us(episode[f"{each[:-5]}_ms"]) for each in ("from_time", "to_time")}
                     state = episode["state"] if episode["state"] == "closed" else finding["state"]
                     rows.append({**finding, **episode, **times, "state": state})
-        return found
+        return findings
 
     def _judged(self, listed: str, columns: str) -> dict[str, list[TableRow]]:
         """The findings of the newest plan that judged each cluster, clear rules included."""

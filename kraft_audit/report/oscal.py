@@ -133,7 +133,7 @@ def _activity(rule: Rule) -> dict[str, Any]:
 
 
 def _results(audit: Audit, at: str) -> dict[str, Any]:
-    found = [_result(each, at) for each in zip(*audit.results.values(), strict=True)]
+    results = [_result(each, at) for each in zip(*audit.results.values(), strict=True)]
     none = {
         "uuid": _id("result", "none"),
         "title": "No cluster was found",
@@ -141,7 +141,7 @@ def _results(audit: Audit, at: str) -> dict[str, Any]:
         "description": "Nothing was tested.",
         "reviewed-controls": _reviewed(list(CONTROLS)),
     }
-    return {"import-ap": {"href": PLAN}, "results": found or [none]}
+    return {"import-ap": {"href": PLAN}, "results": results or [none]}
 
 
 def _result(of_cluster: Sequence[ControlResult], at: str) -> dict[str, Any]:

@@ -74,12 +74,12 @@ class DeltaLogs:
         from pyspark.errors import AnalysisException
 
         try:
-            found = self._spark().read.text(f"{table_uri}/{LOG_FOLDER}").inputFiles()
+            files = self._spark().read.text(f"{table_uri}/{LOG_FOLDER}").inputFiles()
         except AnalysisException as problem:
             if problem.getCondition() == _MISSING:
                 return {}
             raise
-        return {file.rpartition("/")[2]: file for file in found}
+        return {file.rpartition("/")[2]: file for file in files}
 
     def _read(self, files: Sequence[str], into: DeltaLogState) -> None:
         reader = self._spark().read.schema(ACTIONS)
@@ -96,13 +96,13 @@ class DeltaLogs:
 
 def commits_and_checkpoint(names: Sequence[str] | Mapping[str, str]) -> tuple[dict[int, str], list[str], int]:
     """Of a log's file names: commits by version, the files of the newest whole checkpoint, and its version or -1."""
-    commits = {int(found[1]): name for name in names if (found := _COMMIT.fullmatch(name))}
+    commits = {int(match[1]): name for name in names if (match := _COMMIT.fullmatch(name))}
     checkpoints: dict[tuple[int, int, str], list[str]] = {}
     for name in names:
-        if found := _CHECKPOINT.fullmatch(name):
-            parts = int(found[2] or 1)
+        if match := _CHECKPOINT.fullmatch(name):
+            parts = int(match[2] or 1)
             # Two checkpoints of one version in one file each may be there: either is whole.
-            key = (int(found[1]), parts, found[3] if found[2] else name)
+            key = (int(match[1]), parts, match[3] if match[2] else name)
             checkpoints.setdefault(key, []).append(name)
     whole = [key for key, files in checkpoints.items() if len(files) == key[1]]
     newest = max(whole, default=None)

@@ -63,8 +63,8 @@ class SparkGold:
                 self._view_of_rows(name, self._lake.query(sql, *each.tables))
             else:
                 self._view(name, each.select(self.place))
-        found = self.spark.sql(self.computed(query, shape))
-        return (found if self.large_merges is None else found.limit(gold_merge.SMALL_ROWS + 1)).toArrow()
+        frame = self.spark.sql(self.computed(query, shape))
+        return (frame if self.large_merges is None else frame.limit(gold_merge.SMALL_ROWS + 1)).toArrow()
 
     def computed(self, query: GoldQuery, shape: str) -> str:
         return shape.format(computed=query.spark_text)

@@ -112,13 +112,13 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if any(cluster not in self._proven or self._proven[cluster].end < end[cluster] for cluster in end):
             self._ends()  # after a restart Spark plans a micro-batch whose end an earlier process had fixed
         key = redaction_key(self.options.get("redactionkeyfile"))
-        found: list[InputPartition] = []
+        ranges: list[InputPartition] = []
         for cluster, to_offset in sorted(end.items()):
             from_offset = start.get(cluster, self._first(cluster))
             if from_offset < to_offset:
                 proven = self._still_there(cluster, start.get(cluster), to_offset)
-                found.append(CommittedRange(proven.cluster_plan, from_offset, to_offset, proven.runs, key))
-        return found
+                ranges.append(CommittedRange(proven.cluster_plan, from_offset, to_offset, proven.runs, key))
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, CommittedRange):

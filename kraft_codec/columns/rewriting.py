@@ -59,8 +59,8 @@ def plain_image(index: RecordIndex, row: int, read_bytes: int) -> memoryview:
     batches = index.batches
     start, size_bytes = int(batches.position[row]), int(batches.size_bytes[row])
     is_compressed = int(batches.codec[row]) != Codec.NONE
-    found: memoryview = (index.buffer[read_bytes:] if is_compressed else index.buffer[start : start + size_bytes]).data
-    return found
+    image: memoryview = (index.buffer[read_bytes:] if is_compressed else index.buffer[start : start + size_bytes]).data
+    return image
 
 
 def rewritten(image: bytes | bytearray | memoryview, codec: Codec, unknown: Mapping[int, bytes]) -> bytes:

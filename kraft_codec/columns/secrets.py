@@ -69,14 +69,14 @@ def redact(records: RecordIndex, redactor: Redactor) -> npt.NDArray[np.bool_]:
     if not records.buffer.flags.writeable:
         raise ValueError("secrets are overwritten in place: the buffer must be writable")
     buffer = records.buffer.data
-    found = [
+    secrets = [
         secret
         for spans in secret_spans(records)
         for secret in (_unknown_secrets(spans) if spans.message is None else _secrets(buffer, spans, spans.message))
     ]
     is_redacted = np.zeros(len(records), bool)
     # In the order of the log: the short forms of a subject number its values as they come.
-    for row, position, length, is_text, subject in sorted(found):
+    for row, position, length, is_text, subject in sorted(secrets):
         redactor.overwrite(buffer, position, length, is_text=is_text, subject=subject)
         is_redacted[row] = True
     return is_redacted

@@ -66,21 +66,21 @@ def discover(storage: Storage) -> Discovery:
     walk = _Walk(storage)
     walk.visit()
     further = walk.take_unstarted()
-    captures = _name_captures({path: node_dir for path, node_dir, _ in walk.found}, walk.identities)
+    captures = _name_captures({path: node_dir for path, node_dir, _ in walk.replicas}, walk.identities)
     replicas = tuple(
         ReplicaDir(captures[path], node_dir, path, files)
-        for path, node_dir, files in sorted(walk.found, key=lambda replica: replica[0])
+        for path, node_dir, files in sorted(walk.replicas, key=lambda replica: replica[0])
     )
     return Discovery(replicas, further, walk.damages.all(storage.start))
 
 
 class _Walk:
-    """A bounded walk over directories; `found` holds (log dir, node dir, files)."""
+    """A bounded walk over directories; `replicas` holds (log dir, node dir, files)."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.damages = DamageList(storage.limits.damage_count)
-        self.found: list[tuple[str, str, tuple[FileEntry, ...]]] = []
+        self.replicas: list[tuple[str, str, tuple[FileEntry, ...]]] = []
         self.unstarted: list[tuple[str, Listing]] = []
         self._node_dir: tuple[str, Listing] | None = None
         self._archive_count = 0
@@ -114,7 +114,7 @@ class _Walk:
         if not self.unstarted:
             return ()
         known = self.identities()
-        with_log = {(_parent(node_dir), known.get(path)) for path, node_dir, _ in self.found}
+        with_log = {(_parent(node_dir), known.get(path)) for path, node_dir, _ in self.replicas}
         further = []
         for node_dir, listing in sorted(self.unstarted, key=lambda each: each[0]):
             files = _by_path(_files(node_dir, listing, in_node_dir=True))
@@ -127,7 +127,7 @@ class _Walk:
                 further.append(node_dir)
                 continue
             with_log.add((_parent(node_dir), identity))
-            self.found.append((join(node_dir, METADATA_LOG_DIR), node_dir, files))
+            self.replicas.append((join(node_dir, METADATA_LOG_DIR), node_dir, files))
         return tuple(further)
 
     def identities(self) -> dict[str, tuple[str | None, int] | None]:
@@ -135,14 +135,14 @@ class _Walk:
 
         A log dir without any file is left out: nothing lies in it that could be some node's.
         """
-        found: dict[str, tuple[str | None, int] | None] = {}
-        for path, node_dir, files in self.found:
+        identity_of: dict[str, tuple[str | None, int] | None] = {}
+        for path, node_dir, files in self.replicas:
             if not files:
                 continue
-            found[path] = None
+            identity_of[path] = None
             if any(file.kind is FileKind.META_PROPERTIES for file in files):
-                found[path] = self._identity(node_dir)
-        return found
+                identity_of[path] = self._identity(node_dir)
+        return identity_of
 
     def _identity(self, node_dir: str) -> tuple[str | None, int] | None:
         """(cluster id, node id) by its meta.properties; None where it cannot be read: whoever reads it reports that."""
@@ -171,7 +171,7 @@ class _Walk:
         parent, _, name = path.rpartition("/")
         if name == METADATA_LOG_DIR:
             files = _files(path, listing, in_node_dir=False) + _files(parent, self._outer(parent), in_node_dir=True)
-            self.found.append((path, parent, _by_path(files)))
+            self.replicas.append((path, parent, _by_path(files)))
             return True
         is_root = path in self.storage.starts
         if is_root and any(entry.name == METADATA_LOG_DIR for entry in listing.entries):
@@ -182,7 +182,7 @@ class _Walk:
             return False
         # A log dir that was copied under another name, perhaps with meta.properties beside its segments.
         files = _files(path, listing, in_node_dir=False) + _files(path, listing, in_node_dir=True)
-        self.found.append((path, path, _by_path(files)))
+        self.replicas.append((path, path, _by_path(files)))
         return True
 
     def _outer(self, node_dir: str) -> Listing:

@@ -145,35 +145,35 @@ def segments(
     Two batch headers of each are read, but of those at the `known` paths, which begin where their names say. Gaps and
     overlaps between batches are for the reader of the batches to find.
     """
-    found: list[Segment] = []
+    log_segments: list[Segment] = []
     damages: list[Damage] = []
     for file in replica.of_kind(FileKind.SEGMENT):
         if file.path in known:
-            found.append(Segment(file, file.base_offset, True))
+            log_segments.append(Segment(file, file.base_offset, True))
             continue
         try:
             with storage.open(file.path) as opened:
-                found.append(Segment(file, *_first_offset(opened)))
+                log_segments.append(Segment(file, *_first_offset(opened)))
         except CodecError as error:
             damages.append(damage_of(file.path, error, file.size_bytes))
-    ordered, order_damages = order_segments(found)
+    ordered, order_damages = order_segments(log_segments)
     return ordered, (*damages, *order_damages)
 
 
-def order_segments(found: list[Segment]) -> tuple[tuple[Segment, ...], tuple[Damage, ...]]:
+def order_segments(log_segments: list[Segment]) -> tuple[tuple[Segment, ...], tuple[Damage, ...]]:
     """Orders segments by the first offset that each holds, whatever it is called.
 
     The name decides where a segment is empty, or where its first offset is neither confirmed nor any segment's name
     (a flipped bit). A name that differs from the first offset is BAD_FILE; two that begin at one offset are OVERLAP.
     """
-    named = {segment.file.base_offset for segment in found}
+    named = {segment.file.base_offset for segment in log_segments}
 
     def order(segment: Segment) -> tuple[int, int, str]:
         name, first = segment.file.base_offset or 0, segment.first_offset
         is_trusted = first is not None and (segment.is_confirmed or first in named)
         return (first if first is not None and is_trusted else name, name, segment.file.path)
 
-    ordered = sorted(found, key=order)
+    ordered = sorted(log_segments, key=order)
     damages: list[Damage] = []
     for index, segment in enumerate(ordered):
         file, first = segment.file, segment.first_offset

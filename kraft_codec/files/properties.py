@@ -149,7 +149,7 @@ def _parse_properties(data: bytes) -> tuple[dict[str, _Entry], list[str]]:
 
 def _logical_lines(text: str) -> list[tuple[str, str]]:
     """(text taken, line): leading blanks dropped, continuation lines joined, blank lines taken by the line after."""
-    found: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     taken: list[str] = []
     pending: list[str] = []
     for line in re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", text):
@@ -163,11 +163,11 @@ def _logical_lines(text: str) -> list[tuple[str, str]]:
         content = "".join([*pending, content])
         pending.clear()
         if content:
-            found.append(("".join(taken), content))
+            lines.append(("".join(taken), content))
             taken.clear()
     if content := "".join(pending):
-        found.append(("".join(taken), content))
-    return found
+        lines.append(("".join(taken), content))
+    return lines
 
 
 def _split(line: str, position: int) -> tuple[str, str]:

@@ -57,23 +57,23 @@ def _check_above(folder: Path) -> None:
     """
     trusted = (0, os.geteuid())
     for below, above in itertools.pairwise((folder, *folder.parents)):
-        found = above.stat()
-        if found.st_uid not in trusted:
+        status = above.stat()
+        if status.st_uid not in trusted:
             raise UnsafeFolderError(f"{folder}: {above} belongs to another user")
-        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             raise UnsafeFolderError(f"{folder}: everybody may write to {above}")
-        if found.st_mode & stat.S_IWOTH and below.lstat().st_uid not in trusted:
+        if status.st_mode & stat.S_IWOTH and below.lstat().st_uid not in trusted:
             raise UnsafeFolderError(f"{folder}: everybody may write to {above}, and {below} belongs to another user")
 
 
 def _check(folder: Path) -> None:
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         raise UnsafeFolderError(f"{folder}: not a folder")
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise UnsafeFolderError(f"{folder}: belongs to another user")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
         raise UnsafeFolderError(f"{folder}: mode {mode:04o} lets others in, expected {PRIVATE_MODE:04o}")
 
 
@@ -95,8 +95,8 @@ def read(folder: Path, name: str) -> bytes | None:
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             return None
         content = file.read()
     digest, payload = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]

@@ -102,12 +102,12 @@ def code(name: str, kernels: str, packages: Sequence[str], seconds: int) -> byte
     try:
         folder = cache.private_folder()
         file_name = _file_name(name, kernels, packages)
-        if (found := cache.read(folder, file_name)) is not None:
-            return found
+        if (library := cache.read(folder, file_name)) is not None:
+            return library
         with cache.locked(folder, file_name):
             # Another process may have compiled while this one waited.
-            if (found := cache.read(folder, file_name)) is not None:
-                return found
+            if (library := cache.read(folder, file_name)) is not None:
+                return library
             sys.stderr.write(_COMPILING.format(name=name, seconds=seconds))
             sys.stderr.flush()
             compiled = compile_library(kernels)

@@ -101,8 +101,8 @@ def read_control_key(key: BytesLike | None, position: int = 0) -> int:
     BAD_RECORD at `position` for a null key, fewer than four bytes, or a negative version.
     """
     if key is None or len(key) < CONTROL_KEY_BYTES:
-        found = "no key" if key is None else f"a key of {len(key)} bytes"
-        raise CodecError(Reason.BAD_RECORD, position, f"control record with {found}: expected {CONTROL_KEY_BYTES}")
+        key_text = "no key" if key is None else f"a key of {len(key)} bytes"
+        raise CodecError(Reason.BAD_RECORD, position, f"control record with {key_text}: expected {CONTROL_KEY_BYTES}")
     version, number = struct.unpack_from(">hh", key)
     if version < 0:
         raise CodecError(Reason.BAD_RECORD, position, f"control record key of version {version}")

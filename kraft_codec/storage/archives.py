@@ -155,7 +155,7 @@ class ArchiveStorage(Storage):
         if path:
             return Listing(entries)
         damages = self._damages
-        return Listing(entries, tuple(damages.found), damages.beyond_count, self._ignored_count)
+        return Listing(entries, tuple(damages.entries), damages.beyond_count, self._ignored_count)
 
     def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
         copy = self._copies.get("/".join(path_names(path)))

@@ -79,17 +79,17 @@ def is_capture_store(store: CaptureStore) -> bool:
 
 def replica_folders(store: CaptureStore) -> list[str]:
     """The folders of generations below a store, a cluster's folder, or of one replica itself."""
-    found: list[str] = []
+    folders: list[str] = []
     pending = [("", 0)]
     while pending:
         folder, depth = pending.pop()
         names = [each.name for each in store.names(folder) if each.is_folder and not is_hostile(each.name)]
         if any(GENERATION.fullmatch(name) for name in names):
-            found.append(folder)
+            folders.append(folder)
         elif depth < 3:
             store.list_trees([join(folder, name) for name in names if _LIKE_REPLICA.fullmatch(name)])
             pending += [(join(folder, name), depth + 1) for name in names]
-    return sorted(found)
+    return sorted(folders)
 
 
 class FolderCaptures:
@@ -109,8 +109,8 @@ class FolderCaptures:
         except OSError as error:
             raise CodecError(Reason.UNREADABLE, 0, f"{printable(folder)}: {error.strerror}") from None
         try:
-            with os.scandir(descriptor) as found:
-                return sorted((_stored(entry) for entry in found if entry.name[0] != "."), key=lambda each: each.name)
+            with os.scandir(descriptor) as entries:
+                return sorted((_stored(entry) for entry in entries if entry.name[0] != "."), key=lambda each: each.name)
         except OSError as error:
             raise CodecError(Reason.UNREADABLE, 0, f"{printable(folder)}: {error.strerror}") from None
         finally:
@@ -123,11 +123,11 @@ class FolderCaptures:
         except OSError as error:
             raise CodecError(Reason.UNREADABLE, 0, f"{printable(path)}: {error.strerror}") from None
         with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_size > limit_bytes:
-                raise CodecError(Reason.LIMIT, 0, f"{printable(path)}: {found.st_size} bytes, or no file")
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > limit_bytes:
+                raise CodecError(Reason.LIMIT, 0, f"{printable(path)}: {status.st_size} bytes, or no file")
             try:
-                return file.read(found.st_size)
+                return file.read(status.st_size)
             except OSError as error:
                 raise CodecError(Reason.UNREADABLE, 0, f"{printable(path)}: {error.strerror}") from None
 
@@ -161,8 +161,8 @@ class FolderCaptures:
 
 
 def _stored(entry: os.DirEntry[str]) -> StoredName:
-    found = entry.stat(follow_symlinks=False)
-    return StoredName(entry.name, stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime_ns // 1_000_000)
+    status = entry.stat(follow_symlinks=False)
+    return StoredName(entry.name, stat.S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 class BucketCaptures:
@@ -178,7 +178,7 @@ class BucketCaptures:
         """See CaptureStore: one listing with a delimiter."""
         place = "/".join([self._base, *path_names(folder)])
         try:
-            found = self._store.get_file_info(fs.FileSelector(place, recursive=False, allow_not_found=True))
+            infos = self._store.get_file_info(fs.FileSelector(place, recursive=False, allow_not_found=True))
         except STORE_ERRORS as error:
             raise CodecError(Reason.UNREADABLE, 0, printable(str(error).partition("\n")[0])) from None
         rows = [
@@ -188,7 +188,7 @@ class BucketCaptures:
                 each.size or 0,
                 int(each.mtime_ns) // 1_000_000 if each.mtime_ns is not None else 0,
             )
-            for each in found
+            for each in infos
         ]
         return sorted(rows, key=lambda each: each.name)
 

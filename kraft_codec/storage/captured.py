@@ -105,14 +105,14 @@ def manifest_names(store: CaptureStore, generation_folder: str) -> dict[int, Sto
 
 def _newest_manifests(store: CaptureStore, folders: Sequence[str]) -> list[str]:
     """The newest manifest of each generation of these replicas, of those that can be listed."""
-    found = []
+    paths = []
     for folder in folders:
         with contextlib.suppress(CodecError):
             for name in store.names(folder):
                 base = join(folder, name.name)
                 if name.is_folder and GENERATION.fullmatch(name.name) and (known := manifest_names(store, base)):
-                    found.append(join(base, known[max(known)].name))
-    return found
+                    paths.append(join(base, known[max(known)].name))
+    return paths
 
 
 def _newest_of(store: CaptureStore, folder: str, generation: str) -> CapturedReplica | None:
@@ -282,10 +282,10 @@ class CapturedStorage(Storage):
                 self._replicas[folder] = replica
             except CodecError as error:
                 self._replicas[folder] = error
-        found = self._replicas[folder]
-        if isinstance(found, CodecError):
-            raise found
-        return found
+        replica_or_error = self._replicas[folder]
+        if isinstance(replica_or_error, CodecError):
+            raise replica_or_error
+        return replica_or_error
 
     def _list_node_dir(self, folder: str, path: str) -> Listing:
         replica = self._replica(folder)

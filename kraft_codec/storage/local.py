@@ -129,8 +129,8 @@ class LocalStorage(Storage):
         entries: list[DirEntry] = []
         ignored_count = 0
         try:
-            with os.scandir(descriptor) as found:
-                for count, entry in enumerate(found):
+            with os.scandir(descriptor) as dir_entries:
+                for count, entry in enumerate(dir_entries):
                     if self._only not in (None, entry.name):
                         continue
                     if count >= self.limits.entry_count:
@@ -146,8 +146,8 @@ class LocalStorage(Storage):
         finally:
             os.close(descriptor)
         entries.sort(key=lambda entry: entry.name)
-        damages.found.sort(key=lambda damage: damage.path)
-        return Listing(tuple(entries), tuple(damages.found), damages.beyond_count, ignored_count)
+        damages.entries.sort(key=lambda damage: damage.path)
+        return Listing(tuple(entries), tuple(damages.entries), damages.beyond_count, ignored_count)
 
     def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
         names = path_names(path)

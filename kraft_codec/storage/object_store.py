@@ -116,12 +116,12 @@ class ObjectStorage(Storage):
         if archive is not None:
             return archive.list_dir(inner)
         with _as_codec_error():
-            found = _listed(self._store, self._place(path))
+            infos = _listed(self._store, self._place(path))
         damages = DamageList(self.limits.damage_count)
         entries: list[DirEntry] = []
-        if len(found) > self.limits.entry_count:
+        if len(infos) > self.limits.entry_count:
             damages.add(path, Reason.LIMIT, f"more than {self.limits.entry_count} names in one directory")
-        for info in sorted(found, key=lambda info: str(info.base_name))[: self.limits.entry_count]:
+        for info in sorted(infos, key=lambda info: str(info.base_name))[: self.limits.entry_count]:
             name = info.base_name
             if is_hostile(name):
                 damages.add(join(path, name), Reason.HOSTILE_NAME, "a name with characters that no Kafka directory has")
@@ -131,8 +131,8 @@ class ObjectStorage(Storage):
                 entries.append(DirEntry(name, EntryKind.FILE, info.size, _mtime_ms(info)))
             elif info.type == fs.FileType.File and name.lower().endswith(ARCHIVE_SUFFIXES):
                 entries.append(DirEntry(name, EntryKind.ARCHIVE))
-        ignored_count = len(found) - len(entries) - len(damages.found) - damages.beyond_count
-        return Listing(tuple(entries), tuple(damages.found), damages.beyond_count, ignored_count)
+        ignored_count = len(infos) - len(entries) - len(damages.entries) - damages.beyond_count
+        return Listing(tuple(entries), tuple(damages.entries), damages.beyond_count, ignored_count)
 
     def open(self, path: str, planned_size_bytes: int | None = None) -> RandomAccess:
         names = path_names(path)
@@ -247,8 +247,8 @@ def names_in(store: Any, place: str) -> list[tuple[str, bool]]:
     Raises CodecError.
     """
     with _as_codec_error():
-        found = _listed(store, place, allow_not_found=True)
-    return sorted((str(info.base_name), info.type == fs.FileType.Directory) for info in found)
+        infos = _listed(store, place, allow_not_found=True)
+    return sorted((str(info.base_name), info.type == fs.FileType.Directory) for info in infos)
 
 
 def _has_folders(store: Any) -> bool:
@@ -258,20 +258,20 @@ def _has_folders(store: Any) -> bool:
 
 def _listed(store: Any, place: str, *, allow_not_found: bool = False) -> list[Any]:
     has_folders = _has_folders(store)
-    found = store.get_file_info(fs.FileSelector(place, recursive=not has_folders, allow_not_found=allow_not_found))
-    return list(found) if has_folders else _folded(found, place)
+    infos = store.get_file_info(fs.FileSelector(place, recursive=not has_folders, allow_not_found=allow_not_found))
+    return list(infos) if has_folders else _folded(infos, place)
 
 
 def _folded(infos: Sequence[Any], place: str) -> list[Any]:
     """The names directly in a folder, out of all that lies below it."""
-    found: dict[str, Any] = {}
+    info_by_name: dict[str, Any] = {}
     for info in infos:
         name, slash, _ = info.path[len(place) :].lstrip("/").partition("/")
         if slash:
-            found[name] = fs.FileInfo(f"{place}/{name}", fs.FileType.Directory)
+            info_by_name[name] = fs.FileInfo(f"{place}/{name}", fs.FileType.Directory)
         elif name:
-            found.setdefault(name, info)
-    return list(found.values())
+            info_by_name.setdefault(name, info)
+    return list(info_by_name.values())
 
 
 def _is_login(scheme: str, userinfo: str) -> bool:

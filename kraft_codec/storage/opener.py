@@ -133,17 +133,17 @@ def file_path(location: str) -> str | None:
 
     As RFC 8089 and Python's Path.from_uri read it: there is no query and no fragment.
     """
-    found = _FILE_URI.fullmatch(location)
-    if found is None or found[1].lower() not in _THIS_HOST:
+    match = _FILE_URI.fullmatch(location)
+    if match is None or match[1].lower() not in _THIS_HOST:
         return None
-    path = urllib.parse.unquote(found[2])
+    path = urllib.parse.unquote(match[2])
     return None if "\x00" in path else path
 
 
 def other_host(location: str) -> str | None:
     """The host of a `file://` URI that names a host other than this; None for any other text."""
-    found = _FILE_URI.fullmatch(location)
-    return None if found is None or found[1].lower() in _THIS_HOST else found[1]
+    match = _FILE_URI.fullmatch(location)
+    return None if match is None or match[1].lower() in _THIS_HOST else match[1]
 
 
 class JoinedStorage(Storage):

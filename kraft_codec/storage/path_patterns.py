@@ -110,39 +110,39 @@ def _object_matches(pattern: str, address: re.Match[str], limits: Limits) -> lis
         for match in matches
         if match.is_folder or (not path.endswith("/") and match.path.lower().endswith(ARCHIVE_SUFFIXES))
     ]
-    found = [join(base, path) if path else base for path in outermost(sorted(chosen))]
-    return [f"{each}{mark}{query}" for each in found] or [pattern]
+    paths = [join(base, path) if path else base for path in outermost(sorted(chosen))]
+    return [f"{each}{mark}{query}" for each in paths] or [pattern]
 
 
 def _walk(store: Any, root: str, patterns: Sequence[str], limits: Limits) -> list[_Match]:
     """What matches below `root`, level by level; each folder on the way is listed once for each pattern."""
-    found = [_Match("", is_folder=True)]
+    matches = [_Match("", is_folder=True)]
     for place, pattern in enumerate(patterns):
-        folders = [match.path for match in found if match.is_folder]
+        folders = [match.path for match in matches if match.is_folder]
         if pattern == "**":
             if place + 1 == len(patterns):
-                return [match for match in found if match.is_folder]  # what lies in them belongs to them
-            found = [_Match(path, is_folder=True) for path in _all_folders(store, root, folders, limits)]
+                return [match for match in matches if match.is_folder]  # what lies in them belongs to them
+            matches = [_Match(path, is_folder=True) for path in _all_folders(store, root, folders, limits)]
             continue
         is_wanted = re.compile(translate(pattern)).match
-        found = [
+        matches = [
             _Match(join(folder, name), is_folder)
             for folder in folders
             for name, is_folder in names_in(store, join(root, folder) if folder else root)
             if is_wanted(name) and (name[0] != "." or pattern[0] == ".") and not is_hostile(name)
         ]
-        _refuse_many(len(found), limits)
-    return found
+        _refuse_many(len(matches), limits)
+    return matches
 
 
 def _all_folders(store: Any, root: str, folders: Sequence[str], limits: Limits) -> list[str]:
     """The folders and all folders below them, but for those inside of log dirs and of what kraft-capture wrote."""
-    found: list[str] = []
+    all_folders: list[str] = []
     pending = list(reversed(folders))
     while pending:
         folder = pending.pop()
-        found.append(folder)
-        _refuse_many(len(found), limits)
+        all_folders.append(folder)
+        _refuse_many(len(all_folders), limits)
         inner = [name for name, is_folder in names_in(store, join(root, folder) if folder else root) if is_folder]
         if folder.count("/") < limits.depth_count and not any(GENERATION.fullmatch(name) for name in inner):
             pending += [
@@ -150,7 +150,7 @@ def _all_folders(store: Any, root: str, folders: Sequence[str], limits: Limits) 
                 for name in sorted(inner, reverse=True)
                 if name != METADATA_LOG_DIR and not is_partition_dir(name) and not is_hostile(name) and name[0] != "."
             ]
-    return found
+    return all_folders
 
 
 def _refuse_many(count: int, limits: Limits) -> None:

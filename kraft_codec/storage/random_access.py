@@ -214,22 +214,22 @@ class DamageList:
     """Collects damage up to a count, then only counts: a hostile tree cannot fill the memory with complaints."""
 
     limit_count: int
-    found: list[Damage] = field(default_factory=list)
+    entries: list[Damage] = field(default_factory=list)
     beyond_count: int = 0
 
     def add(self, path: str, reason: Reason, detail: str, *, position: int = 0, length_bytes: int = 0) -> None:
         """Notes damage of the file or directory at `path`."""
-        if len(self.found) < self.limit_count:
-            self.found.append(Damage(printable(path), position, length_bytes, reason, detail))
+        if len(self.entries) < self.limit_count:
+            self.entries.append(Damage(printable(path), position, length_bytes, reason, detail))
         else:
             self.beyond_count += 1
 
     def all(self, path: str) -> tuple[Damage, ...]:
         """Everything found; where some was only counted, one more line says how much."""
         if not self.beyond_count:
-            return tuple(self.found)
+            return tuple(self.entries)
         summary = f"{self.beyond_count} more refusals are not listed"
-        return (*self.found, Damage(printable(path), 0, 0, Reason.LIMIT, summary))
+        return (*self.entries, Damage(printable(path), 0, 0, Reason.LIMIT, summary))
 
 
 def damage_of(path: str, error: CodecError, length_bytes: int = 0) -> Damage:

@@ -119,9 +119,9 @@ class RememberedObjects:
 
         def list_tree(folder: str) -> None:
             with contextlib.suppress(*STORE_ERRORS):
-                found = self.plain.get_file_info(fs.FileSelector(folder, recursive=True))
+                tree = self.plain.get_file_info(fs.FileSelector(folder, recursive=True))
                 inside: dict[str, list[Any]] = {folder: []}
-                for info in found:
+                for info in tree:
                     inside.setdefault(info.path.rpartition("/")[0], []).append(info)
                     if info.type == fs.FileType.Directory:
                         inside.setdefault(info.path, [])
@@ -148,7 +148,7 @@ class RememberedObjects:
         }
         size_bytes = sum(map(len, small.values()))
         if size_bytes + sum(held_bytes for held_bytes, _ in _CARRIED.values()) <= CARRIED_BYTES_OF_ALL:
-            folders = {folder: [_row(info) for info in found] for folder, found in self._listings.items()}
+            folders = {folder: [_row(info) for info in infos] for folder, infos in self._listings.items()}
             _CARRIED[self._address] = (size_bytes, {"folders": folders, "small": small})
 
     def close(self) -> None:
@@ -198,10 +198,10 @@ class RememberedObjects:
                 self._handles.pop(near, None)
                 self._small_bytes -= len(self._small.pop(near, b""))
 
-    def _keep_listing(self, folder: str, found: list[Any]) -> None:
+    def _keep_listing(self, folder: str, infos: list[Any]) -> None:
         with self._lock:
-            self._listings[folder] = found
-            for info in found:
+            self._listings[folder] = infos
+            for info in infos:
                 self._infos[info.path] = info
 
     def _keep_small(self, place: str, content: bytes) -> None:
@@ -342,7 +342,7 @@ class _LargeObject(_OpenObject):
 def accept_carried(given: Mapping[str, Carried]) -> None:
     """Takes over what the process that planned has carried, as JSON has it, and nothing else."""
     _CARRIED.clear()
-    _CARRIED.update((address, (0, found)) for address, found in given.items())
+    _CARRIED.update((address, (0, carried)) for address, carried in given.items())
 
 
 def take_carried(addresses: Iterable[str]) -> dict[str, Carried]:

@@ -56,36 +56,36 @@ RUN_CLASSES: tuple[type[RandomRun] | type[KafkaRun], ...] = (
 
 def occurrences(run: RandomRun | KafkaRun) -> Counter[str]:
     """How often each kind occurred in a run that has been run."""
-    found = Counter(run.invariants.seen)
-    found.update(run.cluster.answers)
+    counts = Counter(run.invariants.seen)
+    counts.update(run.cluster.answers)
     wanted: list[int] | None = None
     for batch in run.invariants.ledger.batches:
         for name, version, fields in batch.records:
-            found[f"record: {name} v{version}"] += 1
+            counts[f"record: {name} v{version}"] += 1
             if name == "ConfigRecord":
                 is_cluster = fields["resourceType"] == 4 and not fields["resourceName"]
-                found[f"config: {'cluster' if is_cluster else SCOPES[fields['resourceType']]}"] += 1
+                counts[f"config: {'cluster' if is_cluster else SCOPES[fields['resourceType']]}"] += 1
             elif name == "FeatureLevelRecord" and fields["name"] == METADATA_VERSION:
-                found[f"metadata.version {fields['featureLevel']}"] += 1
+                counts[f"metadata.version {fields['featureLevel']}"] += 1
             elif name == "AbortTransactionRecord" and fields["reason"] == "Controller failover":
-                found["transaction: aborted at failover"] += 1
+                counts["transaction: aborted at failover"] += 1
             elif name == "VOTER_ASSIGNMENT":
                 target = fields["targetVoters"]
                 ids = [voter["voterId"] for voter in fields["currentVoters"]]
                 if wanted is not None and target is None:
-                    found[f"assignment: {'finished' if ids == wanted else 'cancelled'}"] += 1
+                    counts[f"assignment: {'finished' if ids == wanted else 'cancelled'}"] += 1
                 wanted = None if target is None else [voter["voterId"] for voter in target]
-    return found
+    return counts
 
 
 def observe(seeds: int, *, first_seed: int = 0, until: Collection[str] = ()) -> Counter[str]:
     """What occurs in so many seeds of every kind of run, beyond Raft's model in every fifth; ends once `until` did."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(first_seed, first_seed + seeds):
         for kind in RUN_CLASSES:
             run = RandomRun(seed, beyond_model=True) if kind is RandomRun and seed % 5 == 4 else kind(seed)
             run.run(EVENT_COUNT * (2 if issubclass(kind, WideRun) else 1))
-            found += occurrences(run)
-        if until and all(found[kind] for kind in until):
+            counts += occurrences(run)
+        if until and all(counts[kind] for kind in until):
             break
-    return found
+    return counts

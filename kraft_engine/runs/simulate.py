@@ -74,27 +74,27 @@ def simulate(scenario: str, seed: int, out: Path, options: Options = NO_OPTIONS)
     if scenario in RANDOM_KINDS:
         out.mkdir(parents=True, exist_ok=True)
         return _random(scenario, seed, out, options)
-    found = find_scenario(scenario, options)
+    definition = find_scenario(scenario, options)
     out.mkdir(parents=True, exist_ok=True)
-    stage = found.stage(seed, out)
+    stage = definition.stage(seed, out)
     violation = ""
     try:
-        found.story(stage)
+        definition.story(stage)
     except InvariantViolationError as error:
         if not options.without:
             raise
         violation = f"{error.name}: {error.detail}"
         stage.capture("violation")
-    stage.recorder.finish(found.name, raises=found.raises, story=found.summary)
+    stage.recorder.finish(definition.name, raises=definition.raises, story=definition.summary)
     (out / "timeline.txt").write_text(timeline_text(stage.cluster, stage.invariants), encoding="utf-8")
     return Simulation(
-        found.name,
+        definition.name,
         seed,
         out,
         tuple(stage.recorder.captures),
         stage.world.event_count,
         stage.invariants.ledger.committed_offset,
-        found.raises,
+        definition.raises,
         tuple(stage.invariants.beyond_model),
         violation,
     )
@@ -240,7 +240,7 @@ RANDOM_KINDS: dict[str, tuple[str, bool, Dialect]] = {
 def tree_hash(root: Path) -> str:
     """One hash over every file's relative path and bytes, in order of path."""
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*"), key=lambda found: found.relative_to(root).as_posix()):
+    for path in sorted(root.rglob("*"), key=lambda file: file.relative_to(root).as_posix()):
         if path.is_file():
             content = path.read_bytes()
             digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())

@@ -179,11 +179,10 @@ def snapshots_of_all(stage: Stage, *, passing: str | None = None) -> list[Snapsh
         admin.delete_topic(stage.controller(), stage.topic(passing, [11, 12, 13], configs={MIN_ISR: "1"}))
     stage.settle()
     stage.until(lambda: len({node.high_watermark for node in stage.cluster.nodes()}) == 1, "one high watermark")
-    snapshots = [make_snapshot(stage.node(node_id)) for node_id in (1, 2, 3)]
-    found = [snapshot for snapshot in snapshots if snapshot is not None]
-    if len({snapshot.id for snapshot in found}) != 1 or len(found) != 3:
+    snapshots = [snapshot for node_id in (1, 2, 3) if (snapshot := make_snapshot(stage.node(node_id))) is not None]
+    if len({snapshot.id for snapshot in snapshots}) != 1 or len(snapshots) != 3:
         raise AssertionError("three nodes that hold the same have the same to snapshot")
-    return found
+    return snapshots
 
 
 @scenario("stale-snapshot", "The newest snapshot is a day old while the log has grown.", raises=("KQ019",))

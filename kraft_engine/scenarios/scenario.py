@@ -69,7 +69,7 @@ def scenario(
 def load() -> dict[str, Scenario]:
     """Imports every scenario file once."""
     package = importlib.import_module("kraft_engine.scenarios")
-    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
+    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
         if module.name != "model":
             importlib.import_module(f"kraft_engine.scenarios.{module.name}")
     return SCENARIOS

@@ -150,12 +150,12 @@ class UntimedQuorum:
 
     def place_of(self, event: TraceEvent) -> int:
         """How far from the newest such message the one is that the event delivers: what `place` says."""
-        found = self.find(event)
+        place = self.find(event)
         messages = self.network.delivered if event.again else self.network.waiting
         later = [
             message
-            for message in messages[found + 1 :]
-            if message[:2] == messages[found][:2] and type(message[3]) is type(messages[found][3])
+            for message in messages[place + 1 :]
+            if message[:2] == messages[place][:2] and type(message[3]) is type(messages[place][3])
         ]
         return len(later) + 1 if later else -1
 

@@ -84,10 +84,10 @@ class RandomAccidents:
     def _holders(self, was: Batch) -> list[int]:
         """The nodes whose logs hold the same bytes: a leader's batch of another life or epoch has other ones."""
         own = (was.base_offset, was.epoch, was.timestamp_ms, was.records)
-        found = ((process.id, process.disk.log.batch_at(was.base_offset)) for process in self.cluster.processes)
+        node_batches = ((process.id, process.disk.log.batch_at(was.base_offset)) for process in self.cluster.processes)
         return [
             node
-            for node, batch in found
+            for node, batch in node_batches
             if batch is not None and (batch.base_offset, batch.epoch, batch.timestamp_ms, batch.records) == own
         ]
 

@@ -200,15 +200,15 @@ def _differences_at(batches: CommittedBatches, disks: Sequence[DiskBatches], pla
         if (version is None and not _spanned(batches, disk)[place]) or (version == 0 and not is_tied):
             continue
         epoch, crc = int(batches.leader_epoch[place]), int(batches.crc[place])
-        found = (epoch, crc) if disk.held[place] else disk.others.get(place, (None, None))[:2]
+        disk_batch = (epoch, crc) if disk.held[place] else disk.others.get(place, (None, None))[:2]
         yield {
             **disk.named,
             "base_offset": int(batches.base_offset[place]),
             "last_offset": int(batches.last_offset[place]),
             "leader_epoch": epoch,
             "crc": crc,
-            "found_leader_epoch": found[0],
-            "found_crc": found[1],
+            "found_leader_epoch": disk_batch[0],
+            "found_crc": disk_batch[1],
             "version": version,
             "is_tied": is_tied,
             "majority_node_ids": [] if is_tied else of_most,

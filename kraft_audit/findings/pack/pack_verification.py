@@ -201,14 +201,14 @@ class PackComparison:
 
 def block_ends(chains: Chains, cluster_id: str) -> set[int]:
     """The offsets at which the blocks of a pack's clusters of this id end: a later pack ends blocks there, too."""
-    return {row["to_offset"] for found, rows in chains if found == cluster_id for row in rows if "to_offset" in row}
+    return {row["to_offset"] for id_, rows in chains if id_ == cluster_id for row in rows if "to_offset" in row}
 
 
 def compare_packs(earlier: Chains, later: Chains) -> list[PackComparison]:
     """Each cluster of the later pack against the chain of that id in the earlier one: of several the one that fits."""
     compared = []
     for cluster_id, rows in later:
-        each = [_compared(cluster_id, before, rows) for found, before in earlier if found == cluster_id]
+        each = [_compared(cluster_id, before, rows) for id_, before in earlier if id_ == cluster_id]
         nothing = PackComparison(cluster_id, 0, 0, None, ())
         compared.append(max(each, key=lambda fit: (fit.equal, -len(fit.contradictions)), default=nothing))
     return compared
@@ -229,10 +229,10 @@ def _compared(cluster_id: str, before: Sequence[PackRow], after: Sequence[PackRo
     for span, identity in sorted(committed.items()):
         problems = []
         for row in later.get(span, ()):
-            found = row["bytes_block"]
+            block = row["bytes_block"]
             if row["identity_block"] != identity:
                 problems.append(f"{_holder(row)} has other committed batches than before")
-            elif found is not None and held[span] and found not in {own.get((_disk(row), span), found)} & held[span]:
+            elif block is not None and held[span] and block not in {own.get((_disk(row), span), block)} & held[span]:
                 problems.append(f"{_holder(row)} has other bytes than before, under the same CRCs")
         contradictions += [f"{offset_span(*span)}: {problem}" for problem in problems]
         if span in later and not problems:
@@ -243,11 +243,11 @@ def _compared(cluster_id: str, before: Sequence[PackRow], after: Sequence[PackRo
 
 
 def _by_span(rows: Iterable[PackRow]) -> dict[OffsetSpan, list[PackRow]]:
-    found: dict[OffsetSpan, list[PackRow]] = defaultdict(list)
+    rows_by_span: dict[OffsetSpan, list[PackRow]] = defaultdict(list)
     for row in rows:
         if "from_offset" in row:
-            found[row["from_offset"], row["to_offset"]].append(row)
-    return found
+            rows_by_span[row["from_offset"], row["to_offset"]].append(row)
+    return rows_by_span
 
 
 def _committed(rows: Iterable[PackRow]) -> dict[OffsetSpan, str]:
