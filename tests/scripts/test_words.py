@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.words import STORED_VALUES, words
+from scripts.words import STORED_VALUES, identifiers_in, words
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,33 @@ from scripts.words import STORED_VALUES, words
 def test_words_to_replace(tmp_path: Path, name: str, text: str, found: list[tuple[int, str]]) -> None:
     (tmp_path / name).write_text(text)
     assert list(words(tmp_path / name)) == found
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_replaced"),
+    [
+        ("kraft_audit", True),
+        ("kraft_codec/records", True),
+        ("kraft_engine", True),
+        ("kraft_capture", True),
+        ("scripts", True),
+        ("tests/kraft_audit", False),
+        ("benchmarks", False),
+        ("airflow", False),
+        ("notebooks", False),
+    ],
+)
+def test_only_in_packages_and_scripts_found_has_another_name(tmp_path: Path, folder: str, is_replaced: bool) -> None:
+    texts = {"a.py": "found = 'found'  # found\n", "a.html": "found\n{{ found }}{{ row.found }}\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    lines = [
+        line
+        for name in texts
+        for line, word in words(tmp_path / name, identifiers_in(f"{folder}/{name}"))
+        if word == "identifier found"
+    ]
+    assert lines == ([1, 2] if is_replaced else [])
 
 
 @pytest.mark.parametrize("value", STORED_VALUES)
