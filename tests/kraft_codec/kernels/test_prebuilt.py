@@ -107,6 +107,7 @@ def test_a_name_that_the_library_lacks_is_said(built: Path, monkeypatch: pytest.
 def test_without_library_and_compiler_the_extra_is_named(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (built / prebuilt.MANIFEST).unlink()
     monkeypatch.setattr(native, "has_compiler", lambda: False)
+    monkeypatch.setattr(native, "_UNDER_WAY", [])  # what another test had compiled may not have ended
     native.compile_ahead("small", KERNELS, packages=PACKAGES)
     with pytest.raises(MissingPackageError, match=r"brings no compiled kernels.* pip install 'kraft-audit\[compile\]'"):
         native.library("small", KERNELS, packages=PACKAGES)
