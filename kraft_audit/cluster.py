@@ -336,13 +336,11 @@ class Cluster(OpenedCluster):
         ['wipe', 'remove', 'delete-volume']
         """
         from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one, permissions
-        from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
 
         size_bytes = sum(file.size_bytes for replica in self.plan.replicas for file in replica.files)
         if not self.is_judged and size_bytes > PERMISSION_BYTES_MAX:
             return Permissions(skipped=f"{size_bytes >> 20} MiB would be replayed. {ask_one(path or self.root)}")
-        disks = quorum_disks(self.judged_reading.survey, self.judged_plan)
-        return permissions(*disks, self.history, path or self.root)
+        return permissions(*self.start_safety, self.history, path or self.root)
 
     def rescue_plan(self, gone: Collection[int] = ()) -> RescuePlan:
         """Every copy of the log that is left, best first, and what going on from it would lose.

@@ -355,7 +355,7 @@ def compare(before: Path, after: Path, shown_max: int) -> int:
     ]
     for name, part, here, there in differing[:shown_max]:
         print(f"== {name}: {part}", *changed_lines(stored(before, here), stored(after, there)), sep="\n")
-    kinds = Counter(((*name.split(" ")[1:2], "alone")[0], Path(part).suffix or part) for name, part, _, _ in differing)
+    kinds = Counter((f"{name} ".split(" ")[1], Path(part).suffix or part) for name, part, _, _ in differing)
     for (command, part), count in kinds.most_common():
         print(f"{count:>6}  {command} {part}")
     print(f"{len({name for name, *_ in differing})} of {len(names)} calls differ")

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.archive.runs import (
@@ -33,7 +32,7 @@ from kraft_audit.capture.plan import ClusterPlan, FilePlan, Identity, ReplicaPla
 from kraft_audit.capture.presence import PRESENT
 from kraft_audit.tables.bronze import CAPTURES
 from kraft_audit.tables.contract import build_rows, with_column
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.columns.buffers import Bytes
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, FileKind, segment_name
@@ -216,7 +215,7 @@ class _Holdings:
         ):
             self.snapshots[identity].append((stamp, source, file))
         log = table.filter(pa.array(is_log))
-        self._rows: dict[Identity, tuple[Rows, list[Stamp], Rows, npt.NDArray[np.bool_]]] = {}
+        self._rows: dict[Identity, tuple[Rows, list[Stamp], Rows, Mask]] = {}
         numbers = batches.numbers_of(log)
         events, event_of = _events(log)
         is_present = np.array([status == PRESENT for status in log.column("status").to_pylist()], bool)

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.archive.archived_captures import (
@@ -24,10 +23,12 @@ from kraft_audit.archive.archived_captures import (
     archived_cluster,
     capture_key,
 )
-from kraft_audit.archive.runs import KEY_COLUMNS, ArchiveTables
+from kraft_audit.archive.runs import ArchiveTables
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan
 from kraft_audit.capture.presence import PRESENT
+from kraft_audit.tables.bronze import BATCH_KEY
+from kraft_audit.tables.number_arrays import Mask
 from kraft_codec.schemas import Dialect
 
 _KEY_COLUMNS: Final = ("plan", "captured_at_ms", "capture_number", "root", "path")
@@ -51,13 +52,13 @@ class CaptureFilter:
         """The rows of `batches` of this history; not those that say that another history's batch was cut off."""
         rows = self.own(rows)
         is_present = np.array([status == PRESENT for status in rows.column("status").to_pylist()], bool)
-        columns = [rows.column(name).to_pylist() for name in ("source", *KEY_COLUMNS)]
+        columns = [rows.column(name).to_pylist() for name in ("source", *BATCH_KEY)]
         keys = list(zip(*columns, strict=True))
         held = {key for key, present in zip(keys, is_present, strict=True) if present}
         return rows.filter(pa.array([key in held for key in keys], pa.bool_()))
 
 
-def _is_of(rows: pa.Table, captures: frozenset[CaptureKey]) -> npt.NDArray[np.bool_]:
+def _is_of(rows: pa.Table, captures: frozenset[CaptureKey]) -> Mask:
     """Which rows are of one of these captures. Rows of one reading are alike: each different key is looked up once."""
     codes = np.zeros(rows.num_rows, np.int64)
     for name in _KEY_COLUMNS:
@@ -67,7 +68,7 @@ def _is_of(rows: pa.Table, captures: frozenset[CaptureKey]) -> npt.NDArray[np.bo
     _, first, which = np.unique(codes, return_index=True, return_inverse=True)
     different = rows.select(list(_KEY_COLUMNS)).take(pa.array(first)).to_pylist()
     is_one = np.array([capture_key(row) in captures for row in different], bool)
-    mask: npt.NDArray[np.bool_] = is_one[which] if len(is_one) else np.zeros(0, bool)
+    mask: Mask = is_one[which] if len(is_one) else np.zeros(0, bool)
     return mask
 
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.bronze_rows import LOG_SOURCE
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.bronze import BATCH_KEY
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.columns.batches import index_batches
 from kraft_codec.columns.buffers import Bytes, byte_array
 from kraft_codec.columns.records import index_records
@@ -24,9 +25,8 @@ from kraft_codec.storage.random_access import Buffer, FileChange, RandomAccess
 BLOCK_BYTES: Final = 32 << 20
 """How much is read of the table at a time."""
 BLOCKS_HELD: Final = 3
-KEY_COLUMNS: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 ArchivedKey: TypeAlias = tuple[int, int, int, int]
-"""A batch by KEY_COLUMNS: its CRC is the one that it had on the disk."""
+"""A batch by BATCH_KEY: its CRC is the one that it had on the disk."""
 
 
 class ArchiveTables(Protocol):
@@ -184,7 +184,7 @@ class ArchivedBatches:
     run: Rows
     position: Rows
     size_bytes: Rows
-    is_changed: npt.NDArray[np.bool_]
+    is_changed: Mask
 
     def __len__(self) -> int:
         return len(self.base_offset)
@@ -192,7 +192,7 @@ class ArchivedBatches:
     def changed_keys(self) -> list[tuple[int, ArchivedKey]]:
         """Row and key of each batch that is not archived byte for byte."""
         rows = np.flatnonzero(self.is_changed)
-        keys = zip(*(getattr(self, name)[rows].tolist() for name in KEY_COLUMNS), strict=True)
+        keys = zip(*(getattr(self, name)[rows].tolist() for name in BATCH_KEY), strict=True)
         return list(zip(rows.tolist(), keys, strict=True))
 
     def take(self, rows: Rows) -> ArchivedBatches:
@@ -201,19 +201,19 @@ class ArchivedBatches:
     def in_order(self) -> ArchivedBatches:
         """By offset; of equal batches, which two plans may both have kept, the first."""
         order = np.lexsort((self.crc, self.last_offset, self.leader_epoch, self.base_offset))
-        keys = np.stack([getattr(self, name)[order] for name in KEY_COLUMNS])
+        keys = np.stack([getattr(self, name)[order] for name in BATCH_KEY])
         is_new = np.ones(len(order), bool)
         is_new[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
         return self.take(order[is_new])
 
     def numbers_of(self, table: pa.Table) -> Rows:
-        """The number here of each row's batch, -1 where it is not kept; the table has KEY_COLUMNS."""
-        here = pa.table({name: getattr(self, name) for name in KEY_COLUMNS} | {"number": np.arange(len(self))})
+        """The number here of each row's batch, -1 where it is not kept; the table has BATCH_KEY."""
+        here = pa.table({name: getattr(self, name) for name in BATCH_KEY} | {"number": np.arange(len(self))})
         place = pa.array(np.arange(table.num_rows))
-        theirs = pa.table({name: table.column(name).cast(pa.int64()) for name in KEY_COLUMNS}).append_column(
+        theirs = pa.table({name: table.column(name).cast(pa.int64()) for name in BATCH_KEY}).append_column(
             "place", place
         )
-        joined = theirs.join(here, list(KEY_COLUMNS), join_type="left outer").sort_by("place")
+        joined = theirs.join(here, list(BATCH_KEY), join_type="left outer").sort_by("place")
         numbers: npt.NDArray[np.int64] = joined.column("number").fill_null(-1).to_numpy()
         return numbers
 

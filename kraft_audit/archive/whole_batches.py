@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.archive.runs import KEY_COLUMNS, ArchivedKey
+from kraft_audit.archive.runs import ArchivedKey
 from kraft_audit.capture.plan import ReplicaPlan
+from kraft_audit.tables.bronze import BATCH_KEY
 from kraft_codec.columns.batches import index_batches
 from kraft_codec.columns.buffers import Bytes, byte_array
 from kraft_codec.errors import CodecError
@@ -53,7 +54,7 @@ def _batches(
                 content = byte_array(opened.read_at(position, min(WHOLE_BATCHES_CHUNK_BYTES, end - position)))
                 index = index_batches(content, is_last=False)
                 rows = np.flatnonzero((index.status == OK) & np.isin(index.base_offset, offsets))
-                keys = zip(*(getattr(index, name)[rows].tolist() for name in KEY_COLUMNS), strict=True)
+                keys = zip(*(getattr(index, name)[rows].tolist() for name in BATCH_KEY), strict=True)
                 for row, key in zip(rows.tolist(), keys, strict=True):
                     if key in wanted:
                         start = int(index.position[row])

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.bronze_rows import LOG_SOURCE
@@ -22,7 +21,7 @@ from kraft_audit.capture.scanner import ValueHash
 from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.tables.bronze import ARCHIVE
 from kraft_audit.tables.contract import build_rows
-from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.columns.batches import BatchIndex
 from kraft_codec.columns.rewriting import NO_OP_VALUE, plain_image, records_to_rewrite, rewritten, with_new_crc
 from kraft_codec.kernels.codes import OK
@@ -128,7 +127,7 @@ class Archiver:
         touched = np.unique(index.batch_row[is_odd | records.is_redacted])
         return {row: self._changed_batch(records, row, is_odd) for row in touched.tolist()}
 
-    def _changed_batch(self, records: Records, row: int, is_odd: npt.NDArray[np.bool_]) -> _ChangedBatch:
+    def _changed_batch(self, records: Records, row: int, is_odd: Mask) -> _ChangedBatch:
         index = records.index
         first, end = np.searchsorted(index.batch_row, (row, row + 1)).tolist()
         codec = Codec(int(index.batches.codec[row]))

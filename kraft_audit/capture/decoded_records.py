@@ -109,10 +109,15 @@ def judge(decoded: DecodedBatches, numbers: Rows, records: Records) -> None:
     index = records.index
     decoded.status[numbers] = index.batch_status
     decoded.error_in_batch[numbers] = index.batch_status_position - records.chunk.index.position[index.selected]
-    is_noop = (index.api_key == NO_OP_API_KEY) & ~index.is_control & (index.status == OK)
+    is_noop = _is_noop(index)
     place = np.searchsorted(index.selected, index.batch_row[is_noop])
     counts = np.bincount(place, minlength=len(index.selected))
     decoded.noop_count[numbers] = np.where(index.batch_status == OK, counts, NOT_DECODED)
+
+
+def _is_noop(index: RecordIndex) -> Mask:
+    mask: Mask = (index.api_key == NO_OP_API_KEY) & ~index.is_control & (index.status == OK)
+    return mask
 
 
 def reason_of(status: int) -> Reason:
@@ -254,7 +259,7 @@ def records_batch(
     types = record_type_column(index)
     is_known = index.api_key >= 0
     wanted = selection.includes(index.offset)
-    wanted &= ~((index.api_key == NO_OP_API_KEY) & ~index.is_control & (index.status == OK))
+    wanted &= ~_is_noop(index)
     if selection.record_types is not None:
         is_asked = pc.is_in(types, pa.array(selection.record_types, pa.string()))
         wanted &= is_asked.to_numpy(zero_copy_only=False)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.text.readable import shown_cluster_id
 
 ARCHIVED_ROOT: Final = "archive:"
@@ -338,9 +339,7 @@ class Selection:
     node_ids: tuple[int, ...] | None = None
     record_types: tuple[str, ...] | None = None
 
-    def includes(
-        self, first_offset: npt.NDArray[np.int64], last_offset: npt.NDArray[np.int64] | None = None
-    ) -> npt.NDArray[np.bool_]:
+    def includes(self, first_offset: npt.NDArray[np.int64], last_offset: npt.NDArray[np.int64] | None = None) -> Mask:
         """Which records, or batches of several records, have offsets in the bounds."""
         included = np.ones(len(first_offset), bool)
         if self.from_offset is not None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from kraft_audit.capture.plan import Identity, KnownBatches, replica_identity
 from kraft_audit.capture.reconcile import BATCH_KEY_FIELDS, DistinctBatches, Slice, Window, grouped
 from kraft_audit.capture.replica import Replica
+from kraft_audit.tables.bronze import REPLICA_NAME
 from kraft_audit.tables.number_arrays import Mask, Rows
 
 PRESENT: Final = "present"
@@ -92,7 +93,7 @@ class Presence:
         table = self._fetch(self._known, from_offset, end)
         if table.num_rows == 0:
             return None
-        names = (table.column(name).to_pylist() for name in ("node_id", "directory_id", "root", "path"))
+        names = (table.column(name).to_pylist() for name in REPLICA_NAME)
         identities = list(map(replica_identity, *names))
         is_present = np.array([status == PRESENT for status in table.column("status").to_pylist()], bool)
         return KnownWindow(table, identities, _numbers_of(table, batches), is_present)

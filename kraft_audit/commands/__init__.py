@@ -1,1 +1,1 @@
-"""One file a command. What they share: `ending` (how one ends), `arguments`, `reading` (what lies below PATH)."""
+"""One file a command. What they share: `ending` (how one ends), `arguments`, `results` (what lies below PATH)."""

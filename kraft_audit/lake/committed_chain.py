@@ -20,11 +20,10 @@ from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import Lake, sql_text
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.views import newest_batches, query_of
-from kraft_audit.tables.bronze import BATCHES
+from kraft_audit.tables.bronze import BATCH_KEY, BATCHES
 from kraft_audit.tables.silver import LEADER_EPOCHS, REPLAYS, WATERMARKS
 from kraft_audit.text.readable import offset_span
 
-_COLUMNS: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 _COMMITTED: Final = """
 WITH watermark AS (
     SELECT max(low) AS low FROM ({watermarks}) AS every_watermark WHERE cluster_id = {history}
@@ -82,7 +81,7 @@ def lake_batches(lake: Lake, history: str, closed: ClosedPlans) -> CommittedBatc
         held=newest_batches(query_of(BATCHES.name, str, closed)),
     )
     rows = lake.query(query, *tables)
-    columns = [_int64(rows, name) for name in _COLUMNS]
+    columns = [_int64(rows, name) for name in BATCH_KEY]
     is_first = run_begins(columns[0])
     return CommittedBatches(*(column[is_first] for column in columns))
 

@@ -16,6 +16,7 @@ from kraft_audit.capture.histories import BatchStamp, SnapshotStamp, history_sta
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan, cluster_id_of, history_id
 from kraft_audit.capture.scanner import header_at
 from kraft_audit.lake.ledger_state import Archive, LedgerFile, LedgerState
+from kraft_audit.tables.bronze import BATCH_KEY
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.storage.random_access import Storage, join
 
@@ -121,8 +122,7 @@ def _still_holds(replica: ReplicaPlan, name: str, file: LedgerFile, storage_of: 
     if last is None:
         return False
     header = header_at(storage_of(replica.root), join(replica.path, name), last.position)
-    names = ("base_offset", "last_offset", "leader_epoch", "crc")
-    return header is not None and all(getattr(header, each) == getattr(last, each) for each in names)
+    return header is not None and all(getattr(header, name) == getattr(last, name) for name in BATCH_KEY)
 
 
 def named_histories(

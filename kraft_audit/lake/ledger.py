@@ -42,7 +42,7 @@ from kraft_audit.lake.ledger_state import (
 from kraft_audit.lake.plan_events import CHECKPOINT, OPENED, STAGED, PlanEvents
 from kraft_audit.lake.views import holding, newest_rows
 from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, PLANS
+from kraft_audit.tables.bronze import BATCH_KEY, BATCHES, CAPTURES, FILES, PLANS
 from kraft_audit.tables.contract import Table, with_column
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import HOUR_MS, and_more
@@ -306,7 +306,7 @@ class Ledger(PlanEvents):
         self, cluster_id: str, batches: Sequence[BatchStamp], snapshots: Sequence[SnapshotStamp]
     ) -> set[str]:
         """The histories of a cluster id that hold one of these batches, or the last one before one of the snapshots."""
-        names = ("base_offset", "last_offset", "leader_epoch", "crc", "max_timestamp_ms")
+        names = (*BATCH_KEY, "max_timestamp_ms")
         last = ("last_offset", "leader_epoch", "max_timestamp_ms")
         wanted = [dict(zip(names, stamp, strict=True)) for stamp in batches]
         wanted += [dict(zip(last, (end - 1, epoch, time), strict=True)) for end, epoch, time in snapshots]

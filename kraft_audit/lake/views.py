@@ -14,7 +14,7 @@ from typing import Final
 
 from kraft_audit.lake.closed_plans import ClosedPlans, not_abandoned, where_closed
 from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.bronze import BATCHES, PLANS
+from kraft_audit.tables.bronze import BATCH_KEY, BATCHES, PLANS
 from kraft_audit.tables.gold import (
     CLUSTER_COMPLIANCE,
     CLUSTERS,
@@ -53,8 +53,6 @@ REPLICA_KEY: Final = (
     *(f"CASE WHEN node_id IS NULL THEN {name} ELSE '' END" for name in ("root", "path")),
 )
 """A replica is its node and directory id; without a node id, its folder (`replica_identity`)."""
-BATCH_KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
-"""Equal keys are equal bytes."""
 
 
 def sql_file(name: str, **values: object) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.picture.happened import Band, BandKind, Lane, Mark, MarkKind, merged
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_captures, newest_watermark, replica_end
@@ -17,9 +18,6 @@ from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.nodes import BrokerStates, broker_states, is_active
 from kraft_audit.rules.columns.voter_sets import canonical_sets
 from kraft_audit.text.readable import is_time, offset_span, plural
-
-LaneKey = tuple[int, str | None]
-"""Node id and directory id; None where no disk of the node is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +54,11 @@ def controller_lanes(history: ClusterHistory, from_ms: int, to_ms: int) -> Itera
         yield replace(lane, standing=f"{key[1][:4]}…: {lane.standing}") if is_shared and key[1] else lane
 
 
-def _keys(history: ClusterHistory, led: Sequence[_Led]) -> list[LaneKey]:
+def _keys(history: ClusterHistory, led: Sequence[_Led]) -> list[VoterKey]:
     voters = {(voter["voter_id"], voter["directory_id"]) for row in canonical_sets(history) for voter in row["voters"]}
     ids = {id_ for id_, _ in voters} | {row["controller_id"] for row in history.rows("controller_changes")}
     brokers = broker_states(history)
-    disks: set[LaneKey] = {
+    disks: set[VoterKey] = {
         (row["node_id"], row["directory_id"])
         for row in newest_captures(history)
         if row["accepted"] and row["node_id"] is not None and (row["node_id"] in ids or row["node_id"] not in brokers)
@@ -71,7 +69,7 @@ def _keys(history: ClusterHistory, led: Sequence[_Led]) -> list[LaneKey]:
     return sorted(keys, key=lambda key: (key[0], key[1] or ""))
 
 
-def _disk_that_led(epoch: _Led, members: Mapping[LaneKey, Sequence[_Member]]) -> LaneKey | None:
+def _disk_that_led(epoch: _Led, members: Mapping[VoterKey, Sequence[_Member]]) -> VoterKey | None:
     """The disk of the leader's id that was a voter then; where none is known to have been, the first of that id."""
     own = [key for key in members if key[0] == epoch.leader_id]
     voters = [key for key in own if any(m.is_voter and m.from_ms <= epoch.from_ms <= m.to_ms for m in members[key])]
@@ -80,7 +78,7 @@ def _disk_that_led(epoch: _Led, members: Mapping[LaneKey, Sequence[_Member]]) ->
 
 def _lane(
     history: ClusterHistory,
-    key: LaneKey,
+    key: VoterKey,
     members: Sequence[_Member],
     led: Sequence[_Led],
     *,
@@ -114,7 +112,7 @@ def _lane(
     return Lane(str(key[0]), role, tuple(bands), tuple(marks), ends_ms, end_label, standing, alarms)
 
 
-def _membership(history: ClusterHistory, key: LaneKey, from_ms: int, to_ms: int) -> Iterator[_Member]:
+def _membership(history: ClusterHistory, key: VoterKey, from_ms: int, to_ms: int) -> Iterator[_Member]:
     """When a disk was a voter and when not, from the picture's begin to its end."""
     moments: list[tuple[int, bool]] = []
     for row in canonical_sets(history):
@@ -127,12 +125,12 @@ def _membership(history: ClusterHistory, key: LaneKey, from_ms: int, to_ms: int)
         yield _Member(at, end, is_voter)
 
 
-def _is_same(voter: TableRow, key: LaneKey) -> bool:
+def _is_same(voter: TableRow, key: VoterKey) -> bool:
     return voter["voter_id"] == key[0] and (None in (voter["directory_id"], key[1]) or voter["directory_id"] == key[1])
 
 
 def _first_seen_ms(
-    history: ClusterHistory, key: LaneKey, members: Sequence[_Member], from_ms: int, *, is_shared: bool
+    history: ClusterHistory, key: VoterKey, members: Sequence[_Member], from_ms: int, *, is_shared: bool
 ) -> int:
     """When a later voter first appears: as a voter or, where its id has one disk alone, as a registered controller."""
     seen = [member.from_ms for member in members if member.is_voter]
@@ -145,7 +143,7 @@ def _first_seen_ms(
     return min(seen, default=from_ms)
 
 
-def _capture_of(history: ClusterHistory, key: LaneKey) -> TableRow | None:
+def _capture_of(history: ClusterHistory, key: VoterKey) -> TableRow | None:
     """The newest capture of a disk that holds anything."""
     captures = [
         row

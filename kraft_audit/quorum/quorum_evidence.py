@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.voter_history import VoterSet, in_effect
 
 
@@ -182,7 +183,7 @@ class CapturedReplica:
         return f"node {self.node_id}"
 
     @property
-    def key(self) -> tuple[int, str | None]:
+    def key(self) -> VoterKey:
         """What a voter is known by: node id and directory id."""
         return self.node_id, self.directory_id
 
@@ -301,7 +302,7 @@ class QuorumEvidence:
         Not counted: a disk that replaced a static voter's disk after an upgrade to kraft.version 1 had made that
         possible.
         """
-        replica_of: dict[tuple[int, str | None], CapturedReplica] = {}
+        replica_of: dict[VoterKey, CapturedReplica] = {}
         for replica in self.replicas:
             for voter in voter_set.by_id.get(replica.node_id, ()):
                 first = self.first_disks.get(voter.voter_id) if voter_set.is_static else None
@@ -375,9 +376,7 @@ def _captured_hold(evidence: QuorumEvidence, replica: CapturedReplica, epoch: in
     return Acknowledgement(end, f"{replica.name} holds epoch {epoch} to {end} and can have fetched in no epoch since")
 
 
-def _leader_holds(
-    evidence: QuorumEvidence, chain: LogChain, key: tuple[int, str | None], epoch: int
-) -> list[Acknowledgement]:
+def _leader_holds(evidence: QuorumEvidence, chain: LogChain, key: VoterKey, epoch: int) -> list[Acknowledgement]:
     """Rules (b) and (c): what leading the epoch, or the next one, proves about a voter, captured or not."""
     holds = []
     start = chain.leaders.get(epoch)
@@ -397,13 +396,13 @@ def _leader_holds(
     return holds
 
 
-def _held_ends(evidence: QuorumEvidence, key: tuple[int, str | None]) -> list[int]:
+def _held_ends(evidence: QuorumEvidence, key: VoterKey) -> list[int]:
     """Up to where a captured disk had surely taken its log in, where a copier noted that."""
     own = [replica for replica in evidence.replicas if replica.key == key]
     return [replica.held_end_offset for replica in own if replica.held_end_offset is not None]
 
 
-def _led(chain: LogChain, start: LeaderStart, key: tuple[int, str | None]) -> bool:
+def _led(chain: LogChain, start: LeaderStart, key: VoterKey) -> bool:
     """Whether a disk (id, directory id) is the leader that a LeaderChange names by id.
 
     While a failed disk and its replacement both vote (KIP-856), the id alone does not decide which of them led.

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from kraft_audit.capture.decoded_records import ControlRecord
+from kraft_audit.capture.histories import VoterKey
 from kraft_codec.schemas import ZERO_UUID, Dialect
 from kraft_codec.text.java_text import uuid_text
 
@@ -43,7 +44,7 @@ class Voter:
     max_supported_version: int = 0
 
     @property
-    def key(self) -> tuple[int, str | None]:
+    def key(self) -> VoterKey:
         return self.voter_id, self.directory_id
 
 

@@ -36,6 +36,7 @@ from kraft_audit.replay.state_machines import (
 )
 from kraft_audit.replay.waiting_records import WaitingRecords
 from kraft_audit.tables.contract import with_column
+from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
 from kraft_audit.tables.topic_shares import TopicShare
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
@@ -353,9 +354,9 @@ def _last_run(
     return None if count > MAX_WAITING_CHANGES else _OperationRun(start, count, int(base_offsets[-1]))
 
 
-def _may_go_on(batch_records: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _may_go_on(batch_records: npt.NDArray[np.int64]) -> Mask:
     """Whether an operation may go on: in its own batch (0 records before the next), or after one that is full."""
-    goes_on: npt.NDArray[np.bool_] = (batch_records == 0) | (batch_records >= FULL_BATCH_RECORDS)
+    goes_on: Mask = (batch_records == 0) | (batch_records >= FULL_BATCH_RECORDS)
     return goes_on
 
 

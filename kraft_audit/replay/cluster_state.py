@@ -243,7 +243,7 @@ _BRANCH: Final = re.compile(r"([0-9]{1,10})@([0-9]{1,19})(?::([0-9]{1,10}))?")
 
 @dataclass(frozen=True, slots=True)
 class BranchName:
-    """A branch as `diverge` shows it: epoch and offset of its first record or of its end, and of which node."""
+    """A branch as `diverge` shows it: epoch and offset of its first record or of its end, and a node."""
 
     epoch: int
     offset: int

@@ -33,6 +33,10 @@ from kraft_codec.file_names import FileKind
 
 TRUNCATED: Final = "truncated"
 """Stored as `status` of a batch that a later capture no longer has, and as `ended_by` of an epoch or voter set."""
+REPLICA_NAME: Final = ("node_id", "directory_id", "root", "path")
+"""What a replica is known by: its node and directory id; without a node id its folder (`replica_identity`)."""
+BATCH_KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
+"""What a batch is known by: equal keys are equal bytes."""
 _CLUSTER_ID: Final = required(
     "cluster_id", TEXT, "cluster.id of the replicas' meta.properties; where none has it, the declared one, else empty"
 )
@@ -137,10 +141,7 @@ BATCHES: Final = Table(
     "batches",
     "bronze",
     "one batch in one replica, appended once; a later capture that no longer has it adds a row with status truncated",
-    (
-        *("cluster_id", "node_id", "directory_id", "root", "path", "source"),
-        *("base_offset", "last_offset", "leader_epoch", "crc", "status", "plan"),
-    ),
+    ("cluster_id", *REPLICA_NAME, "source", *BATCH_KEY, "status", "plan"),
     "for ever",
     "Every batch header of every replica. Equal (base_offset, last_offset, leader_epoch, crc) means equal bytes.",
     (

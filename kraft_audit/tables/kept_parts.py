@@ -63,7 +63,7 @@ def is_packed(content: bytes) -> bool:
 def columns_to_bytes(batch: pa.RecordBatch | pa.Table) -> bytes:
     """A batch as Parquet: what is read back is checked, which the addresses in Arrow's own format are not. A batch
     without rows is no bytes: a file of its own would take as long as one of ten thousand rows."""
-    import pyarrow.parquet as pq  # half of what Arrow takes to start, and `check` reads none
+    import pyarrow.parquet as pq  # where a state is kept: `check` starts without it
 
     if not batch.num_rows:
         return b""
@@ -99,7 +99,7 @@ def columns_from_bytes(content: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 def read_columns(content: bytes) -> pa.Table:
     """The columns of bytes that are not empty, with the types that Parquet gives them. Raises KeptPartsError."""
-    import pyarrow.parquet as pq  # half of what Arrow takes to start, and `check` reads none
+    import pyarrow.parquet as pq  # where a state is kept: `check` starts without it
 
     if content.startswith(CHANGED):
         parts = unpack(content.removeprefix(CHANGED))

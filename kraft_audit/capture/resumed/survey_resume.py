@@ -1,4 +1,4 @@
-"""Where the reading of a cluster goes on from a kept survey, what of that survey still stands, and what is left again.
+"""Where the reading of a cluster goes on from a kept survey, what of it still stands, and what the next one gets.
 
 The replicas with changes go on where their logs ended. What another log already holds after the end of such a log is
 read again from there: only so can it be said which batches are the same. A log that parted before that, or that

@@ -27,6 +27,7 @@ from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_watermark, replica_name
 from kraft_audit.rules.columns.log_batches import canonical_log
+from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.text.readable import nouns
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import FileKind, printable
@@ -77,7 +78,7 @@ class DiskBatches:
     """
 
     replica: ReplicaPlan
-    held: npt.NDArray[np.bool_]
+    held: Mask
     digests: npt.NDArray[np.uint8]
     others: dict[int, tuple[int, int, bytes]] = field(default_factory=dict)
     start: int | None = None
@@ -177,10 +178,10 @@ def differences(batches: CommittedBatches, disks: Sequence[DiskBatches]) -> Iter
         yield from _differences_at(batches, disks, place)
 
 
-def _spanned(batches: CommittedBatches, disk: DiskBatches) -> npt.NDArray[np.bool_]:
+def _spanned(batches: CommittedBatches, disk: DiskBatches) -> Mask:
     if disk.start is None or disk.unread is not None:
         return np.zeros(len(batches), bool)
-    spanned: npt.NDArray[np.bool_] = (batches.base_offset >= disk.start) & (batches.last_offset < disk.end)
+    spanned: Mask = (batches.base_offset >= disk.start) & (batches.last_offset < disk.end)
     return spanned
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence
@@ -22,8 +23,8 @@ def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None,
     if not rounds:
         return None, "no replica of this cluster was read"
     newest = rounds[-1]
-    epochs: dict[tuple[int, str | None], int] = {}
-    ends: dict[tuple[int, str | None], tuple[int, int]] = {}
+    epochs: dict[VoterKey, int] = {}
+    ends: dict[VoterKey, tuple[int, int]] = {}
     is_lake = _is_archived(survey, newest)
     for captured in rounds[:-1]:
         if captured.number in newest.follows or (_is_archived(survey, captured) and not is_lake):
@@ -31,7 +32,7 @@ def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None,
                 ends[replica.key] = max(ends.get(replica.key, EMPTY_END), replica.end)
                 if replica.persisted is not None:
                     epochs[replica.key] = max(epochs.get(replica.key, -1), replica.persisted.epoch)
-    numbers: dict[tuple[int, str | None], list[tuple[int, CapturedReplica]]] = defaultdict(list)
+    numbers: dict[VoterKey, list[tuple[int, CapturedReplica]]] = defaultdict(list)
     for number, own in zip(newest.replicas, captured_replicas(survey, plan, newest.replicas), strict=True):
         numbers[own.key].append((number, own))
     sets, shortened = {}, set()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
+from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
 from kraft_audit.quorum.quorum_evidence import (
     CapturedReplica,
@@ -187,7 +188,7 @@ def start_safety(
     interval: CommittedInterval,
     sets_of: Mapping[int, VoterSet | None],
     *,
-    earlier_epochs: Mapping[tuple[int, str | None], int] | None = None,
+    earlier_epochs: Mapping[VoterKey, int] | None = None,
     shortened: Collection[int] = (),
 ) -> StartSafety | None:
     """What these disks can do to each other; None without a canonical log.
@@ -293,7 +294,7 @@ def _uncaptured(evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: in
     read = {disk.node_id for disk in disks}
     sets = [voter_set for chain in evidence.chains for voter_set in chain.voter_sets]
     sets += [voter_set for disk in disks for voter_set in disk.voter_sets]
-    missing: dict[tuple[int, str | None], list[VoterSet]] = {}
+    missing: dict[VoterKey, list[VoterSet]] = {}
     for voter_set in _distinct(sets):
         for voter in voter_set.voters:
             if voter.voter_id not in read:

@@ -17,10 +17,9 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.columns.frame import distinct, numbered
+from kraft_audit.tables.bronze import BATCH_KEY
 from kraft_audit.tables.number_arrays import Mask, Rows
 
-KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
-"""What a batch is known by."""
 _NO_END: Final = np.iinfo(np.int64).max
 """An offset after all others."""
 
@@ -120,7 +119,7 @@ def _batch_numbers(columns: Mapping[str, Rows]) -> Rows:
     starts = columns["base_offset"]
     if (starts[1:] > starts[:-1]).all():
         return np.arange(len(starts))
-    return numbered(*(columns[name] for name in KEY))
+    return numbered(*(columns[name] for name in BATCH_KEY))
 
 
 def led_as_known(history: ClusterHistory, base_offset: Rows, leader_epoch: Rows) -> tuple[Mask, Mask]:

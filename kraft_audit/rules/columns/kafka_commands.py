@@ -113,7 +113,7 @@ def steps(history: ClusterHistory, losses: LostVoters, went_back: Collection[int
     A voter whose disk lost records may come back once a majority of the others runs and holds everything: then it
     cannot elect a leader without it. At kraft.version 1 it comes back as a new voter, which cannot have voted before.
     Where a majority holds everything already it just starts, as `may-i` says too.
-    `went_back` are nodes of which earlier captures show that they lost records.
+    `went_back` are nodes that lost records, as earlier captures show.
     """
     lacking = {int(row["node_id"]) for row in losses.lacking}
     if start_is_safe(history, losses):

@@ -24,14 +24,13 @@ from kraft_audit.rules.columns.batch_copies import (
     joined,
     rows_as_held,
 )
-from kraft_audit.rules.columns.canonical_rows import KEY, canonical_rows, led_as_known
+from kraft_audit.rules.columns.canonical_rows import canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number
 from kraft_audit.rules.columns.frame import distinct, numbered
 from kraft_audit.rules.rule_model import RowNumbers
+from kraft_audit.tables.bronze import BATCH_KEY, REPLICA_NAME
 from kraft_audit.tables.number_arrays import Mask, Rows
 
-NAMED_BY: Final = ("node_id", "directory_id", "root", "path")
-"""What a replica is known by."""
 LOG_BATCHES: Final = "log_batches"
 CANONICAL_LOG: Final = "canonical_log"
 """Keys of `ClusterHistory.known`: the batches with their holders, and the canonical log. Histories that are cut at an
@@ -163,7 +162,7 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
     in_log = pc.and_(pc.equal(table["source"], "log"), table["valid"]).to_numpy()
     is_present = pc.equal(table["status"], "present").to_numpy()
     rows, gone = np.flatnonzero(in_log & is_present), np.flatnonzero(in_log & ~is_present)
-    columns = {name: _int_column(table, name, rows) for name in KEY}
+    columns = {name: _int_column(table, name, rows) for name in BATCH_KEY}
     identities, holders = _holders(history, table, rows)
     if len(gone):
         holders = _until_cut_off(table, gone, identities, holders, columns)
@@ -183,7 +182,7 @@ def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tupl
     """The replicas that hold rows of `batches`, and which: as the rows name them, and as copies do."""
     replica, known = _replica_numbers(table, rows)
     copies = history.chunked_table(BATCH_COPIES.name)
-    of_copies = [identity_of(row) for row in copies.select(NAMED_BY).to_pylist()]
+    of_copies = [identity_of(row) for row in copies.select(REPLICA_NAME).to_pylist()]
     # In an order that does not depend on which of them a row names.
     identities = sorted({*known, *of_copies})
     number_of = {identity: number for number, identity in enumerate(identities)}
@@ -215,8 +214,8 @@ def _int_column(table: pa.Table, name: str, rows: Rows) -> Rows:
 
 def _replica_numbers(table: pa.Table, rows: Rows) -> tuple[Rows, tuple[Identity, ...]]:
     """Numbers the replicas of the rows in order of appearance."""
-    columns = table.select(NAMED_BY)
-    node, directory, root, path = (_codes(columns[name])[rows] for name in NAMED_BY)
+    columns = table.select(REPLICA_NAME)
+    node, directory, root, path = (_codes(columns[name])[rows] for name in REPLICA_NAME)
     # A replica is known by its ids; without them, by where it was read.
     is_unknown = node < 0
     key = np.zeros(len(rows), np.int64)
@@ -251,7 +250,7 @@ def _until_cut_off(
     """`holders`, with when batches were contradicted by rows that say truncated (`gone`)."""
     replica, names = _replica_numbers(table, gone)
     number_of = {number: identities.index(name) for number, name in enumerate(names) if name in identities}
-    cut_off = zip(*(_int_column(table, name, gone).tolist() for name in KEY), strict=True)
+    cut_off = zip(*(_int_column(table, name, gone).tolist() for name in BATCH_KEY), strict=True)
     moments: dict[tuple[int, ...], list[int]] = {}
     for number, key, moment in zip(replica.tolist(), cut_off, _moment_column(table, gone).tolist(), strict=True):
         if number in number_of:
@@ -259,7 +258,7 @@ def _until_cut_off(
     rows = np.flatnonzero(np.isin(columns["base_offset"], table["base_offset"].to_numpy()[gone]))
     held = holders.among(rows)
     until = held.until.copy()
-    keys = zip(held.replica.tolist(), *(columns[name][held.row].tolist() for name in KEY), strict=True)
+    keys = zip(held.replica.tolist(), *(columns[name][held.row].tolist() for name in BATCH_KEY), strict=True)
     for place, (key, since) in enumerate(zip(keys, held.since.tolist(), strict=True)):
         until[place] = min((moment for moment in moments.get(key, ()) if since < moment), default=until[place])
     return holders.ended(held, until)
@@ -299,10 +298,10 @@ def _replayed_log(history: ClusterHistory) -> CanonicalBatches:
     if (starts[1:] > starts[:-1]).all():
         return _distinct_batches(history, chosen)
     # Of several batches at one offset the one that most disks hold, whichever of them was read first.
-    number = numbered(*(getattr(batches, name)[chosen] for name in KEY))
+    number = numbered(*(getattr(batches, name)[chosen] for name in BATCH_KEY))
     held = batches.holders.among(chosen)
     counts = np.bincount(number[np.searchsorted(chosen, held.row[held.until == STILL_HELD])], minlength=len(chosen))
-    order = np.lexsort((*(getattr(batches, name)[chosen] for name in KEY), -counts[number], starts))
+    order = np.lexsort((*(getattr(batches, name)[chosen] for name in BATCH_KEY), -counts[number], starts))
     return _distinct_batches(history, chosen[order])
 
 

@@ -20,10 +20,9 @@ from kraft_audit.replay.driver import replay_canonical
 from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, BatchHolders, CopyFinder, every_row, holders_of_rows
-from kraft_audit.rules.columns.canonical_rows import KEY
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector
-from kraft_audit.tables.bronze import BATCHES
+from kraft_audit.tables.bronze import BATCH_KEY, BATCHES
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from tests.builders.carried_judgements import judged
@@ -62,7 +61,9 @@ def held(history: ClusterHistory) -> Counter[tuple[Any, ...]]:
     batches = log_batches(history)
     each = batches.as_held(np.ones(len(batches.row), bool))
     is_canonical = dict(zip(batches.row.tolist(), batches.is_canonical.tolist(), strict=True))
-    columns = [getattr(each, name).tolist() for name in (*KEY, "timestamp_ms", "replica", "since", "until", "row")]
+    columns = [
+        getattr(each, name).tolist() for name in (*BATCH_KEY, "timestamp_ms", "replica", "since", "until", "row")
+    ]
     return Counter(
         (*own, each.identities[replica], since, until, is_canonical[row])
         for *own, replica, since, until, row in zip(*columns, strict=True)

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.rules.columns.canonical_rows import KEY, _batch_numbers
+from kraft_audit.rules.columns.canonical_rows import _batch_numbers
+from kraft_audit.tables.bronze import BATCH_KEY
 
 BATCH = st.tuples(st.integers(1, 3), st.integers(0, 1), st.integers(0, 1))
 """How many records, and what else makes a batch another one: epoch and CRC."""
@@ -34,7 +35,7 @@ def disks(draw: st.DrawFn) -> list[list[tuple[int, ...]]]:
 def test_equal_numbers_are_equal_batches(logs: list[list[tuple[int, ...]]]) -> None:
     rows = [(number, batch) for number, log in enumerate(logs) for batch in log]
     values = np.array([batch for _, batch in rows], np.int64)
-    columns = {name: np.ascontiguousarray(values[:, place]) for place, name in enumerate(KEY)}
+    columns = {name: np.ascontiguousarray(values[:, place]) for place, name in enumerate(BATCH_KEY)}
     numbers = _batch_numbers(columns)
     assert numbers.min() >= 0
     assert numbers.max() <= len(rows)
