@@ -1,4 +1,4 @@
-# The front door. `make` alone says what there is.
+# The front door: `make` alone lists the targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -17,11 +17,11 @@ export JAVA_HOME := $(CURDIR)/.java/home
 endif
 
 .PHONY: help
-help: ## say what each target does
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(VENV)/installed ## put everything in .venv, Delta's jars in .jars; at once when already done
+setup: $(VENV)/installed ## install everything into .venv, and Delta's jars into .jars
 	@$(RUN)/python scripts/setup_spark.py
 
 $(VENV)/locked: requirements.lock
@@ -37,30 +37,28 @@ $(VENV)/installed: pyproject.toml $(VENV)/locked
 	@touch $@
 
 .PHONY: lock
-lock: $(VENV)/installed ## write requirements.lock again from pyproject.toml
+lock: $(VENV)/installed ## regenerate requirements.lock from pyproject.toml
 	@$(RUN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --generate-hashes \
 	  --no-header --no-emit-index-url --no-emit-find-links pyproject.toml --output-file requirements.lock
 
 .PHONY: demo
-demo: setup ## read samples/ into Delta tables on local Spark, then write the pages that show what was unsafe
+demo: setup ## read samples/ into Delta tables on local Spark, then write the report
 	@rm -rf $(DEMO_LAKE)
 	@$(RUN)/kraft-audit run conf/fleet.yaml --engine spark --lake $(DEMO_LAKE)
-	@$(RUN)/kraft-audit tables $(DEMO_LAKE)
-	@$(RUN)/kraft-audit report $(DEMO_LAKE) --out $(DEMO_SITE)
-	@echo "open file://$(CURDIR)/$(DEMO_SITE)/index.html in a browser"
+	@$(RUN)/kraft-audit report $(DEMO_LAKE) --out $(DEMO_SITE) >/dev/null
+	@echo "open   file://$(CURDIR)/$(DEMO_SITE)/index.html in a browser"
 
 .PHONY: test
-test: setup ## every test that needs no other running part (at most 20 minutes on 2 cores)
+test: setup ## run every test that needs no other service (at most 20 minutes on 2 cores)
 	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not ci and not drill and not long and not spark$(PASSED_BEFORE:%= and not %)"
 	@$(PYTEST) -m "spark and not ci and not long"  # one Spark session in one process: it takes both processors by itself
 
 .PHONY: check
-check: setup ## style, types, import contracts, words, unit tests: a minute, before every commit
+check: setup ## check style, types and import contracts, run unit tests: a minute, before every commit
 	@$(RUN)/ruff check .
 	@$(RUN)/ruff format --check .
 	@$(RUN)/mypy
 	@$(RUN)/lint-imports --no-logo
-	@$(RUN)/python scripts/words.py
 	@$(PYTEST) --quiet --numprocesses 2 -m unit
 
 .PHONY: chromium
@@ -73,25 +71,27 @@ chromium:
 	  else echo "chromium is not here: the tests of the pages skip"; fi; }
 
 .PHONY: ci
-ci: setup airflow-setup chromium s3a-jars ## tests that start another real part (a Spark cluster, an object store, a controller)
+ci: setup airflow-setup chromium s3a-jars ## run tests that start a service: a Spark cluster, an object store, a controller
 	@$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "ci and not long" --durations 30 || test $$? -eq 5
 
 .PHONY: drills
-drills: setup spark-oldest-setup ## lose real Kafka quorums and rescue them as printed; results go to docs/drills.md; then the longest cases of other tests; two hours
+drills: setup spark-oldest-setup ## lose real Kafka quorums and rescue them, write docs/drills.md, then run the longest tests: two hours
 	@KRAFT_AUDIT_DRILL_RESULTS=1 $(PYTEST) -m drill tests/drills
 	@KRAFT_AUDIT_CALLS=1000 $(PYTEST) tests/witness/test_kafka_authors.py
 	@KRAFT_AUDIT_GOOD_CLUSTERS=499 $(PYTEST) tests/kraft_audit/lake/test_hostile_clusters.py
+	@KRAFT_AUDIT_SEEDS=200 $(PYTEST) tests/kraft_audit/findings/test_hourly_invariants.py tests/kraft_audit/findings/test_judged_hours.py
+	@KRAFT_AUDIT_INTERLEAVINGS=40 $(PYTEST) tests/kraft_audit/lake/test_interleavings.py
 	@KRAFT_AUDIT_PAGE_CLUSTERS=1000 $(PYTEST) tests/kraft_audit/report/test_browser.py
 	@$(PYTEST) -m long
 
 .PHONY: dist
-dist: setup ## the platform's wheel, the pure wheel, the zip for --py-files, their bill of materials (CycloneDX), kraft-capture, in dist/
+dist: setup ## build into dist/: the platform's wheel, the pure wheel, the zip for --py-files, their SBOM, kraft-capture
 	@$(RUN)/python scripts/build_dist.py
 	@$(RUN)/python scripts/one_file_capture.py
 
 COVERED := tests/kraft_codec tests/kraft_audit tests/fuzz tests/hostile tests/witness
 .PHONY: coverage
-coverage: setup ## branches of codec, replay and rules that the tests reach, kernels as plain Python too; a quarter of an hour
+coverage: setup ## measure branch coverage of codec, replay and rules, also with kernels as plain Python: 15 minutes
 	@$(RUN)/python -m coverage run --data-file=.coverage.compiled -m pytest --quiet -m "(unit or slow) and not spark" $(COVERED)
 	@$(RUN)/python -m coverage run --data-file=.coverage.plain -m pytest --quiet -p tests.interpreted_kernels -m unit \
 	  --ignore tests/kraft_codec/kernels/test_kernel_cache.py --ignore tests/kraft_codec/columns/test_columns_guard.py \
@@ -100,21 +100,21 @@ coverage: setup ## branches of codec, replay and rules that the tests reach, ker
 	@$(RUN)/python -m coverage report
 
 .PHONY: audit
-audit: setup ## known vulnerabilities of what requirements.lock pins; says so where the advisories cannot be reached
+audit: setup ## list known vulnerabilities of the packages in requirements.lock
 	@$(RUN)/python scripts/audit_dependencies.py
 .PHONY: dist-environment
-dist-environment: setup ## the Python that workers unpack by --archives, in dist/
+dist-environment: setup ## pack the Python environment for `spark-submit --archives` into dist/
 	@$(RUN)/python scripts/pack_environment.py
 
 .PHONY: airflow-setup
-airflow-setup: .airflow-venv/installed ## Airflow in an environment of its own, .airflow-venv
+airflow-setup: .airflow-venv/installed ## install Airflow into its own environment, .airflow-venv
 .airflow-venv/installed: airflow/requirements.txt $(VENV)/installed
 	@$(RUN)/uv venv --quiet --clear --python $(RUN)/python .airflow-venv
 	@$(RUN)/uv pip install --quiet --python .airflow-venv/bin/python --require-hashes --requirement airflow/requirements.txt
 	@touch $@
 
 .PHONY: spark-oldest-setup
-spark-oldest-setup: .spark-oldest/installed ## the oldest Spark that is claimed, with its Delta, in .spark-oldest
+spark-oldest-setup: .spark-oldest/installed ## install the oldest supported Spark with its Delta into .spark-oldest
 .spark-oldest/installed: scripts/oldest_spark/requirements.txt $(VENV)/installed
 	@$(RUN)/uv venv --quiet --clear --python $(RUN)/python .spark-oldest/venv
 	@$(RUN)/uv pip install --quiet --python .spark-oldest/venv/bin/python --require-hashes --requirement scripts/oldest_spark/requirements.txt
@@ -122,55 +122,55 @@ spark-oldest-setup: .spark-oldest/installed ## the oldest Spark that is claimed,
 	@touch $@
 
 .PHONY: spark-oldest-lock
-spark-oldest-lock: $(VENV)/installed ## write scripts/oldest_spark/requirements.txt again
+spark-oldest-lock: $(VENV)/installed ## regenerate scripts/oldest_spark/requirements.txt
 	@$(RUN)/uv pip compile --quiet --upgrade --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	  --no-emit-find-links scripts/oldest_spark/requirements.in --output-file scripts/oldest_spark/requirements.txt
 
 .PHONY: s3a-jars
-s3a-jars: setup ## what lets the JVM itself reach S3, in .jars-s3a (deltalake needs none of it)
+s3a-jars: setup ## download into .jars-s3a the jars with which the JVM reaches S3
 	@$(RUN)/python scripts/setup_s3a.py
 
 .PHONY: airflow-lock
-airflow-lock: $(VENV)/installed ## write airflow/requirements.txt again
+airflow-lock: $(VENV)/installed ## regenerate airflow/requirements.txt
 	@$(RUN)/uv pip compile --quiet --upgrade --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	  --no-emit-find-links airflow/requirements.in --output-file airflow/requirements.txt
 
 .PHONY: bench
-bench: setup ## ratios to peers and floors, and what dropped since the table that was kept; wants a quiet machine
+bench: setup ## measure speed against peers, and list what got slower: needs a quiet machine
 	@$(RUN)/python -m benchmarks
 
 .PHONY: bench-short
-bench-short: setup ## the same in small, for CI: shows what changed, never fails
+bench-short: setup ## run `bench` on small inputs, for CI: shows what changed, never fails
 	@$(RUN)/python -m benchmarks --short
 
 .PHONY: switches
-switches: setup ## turn every safety rule of the engine off, print how many seeds it took to notice
+switches: setup ## turn off each safety rule of the engine, and print how many seeds it took to notice
 	@$(RUN)/python scripts/switches.py
 
 .PHONY: explore
-explore: setup ## small quorums and partitions, every order of events: the engine's code, and Promela models under spin
+explore: setup ## play small quorums and partitions in every order of events, also as Promela models under spin
 	@$(RUN)/python scripts/explore.py
 
 .PHONY: explore-short
-explore-short: setup ## the same in a minute, as in CI
+explore-short: setup ## run `explore` in a minute, as CI does
 	@$(RUN)/python scripts/explore.py --short
 
 .PHONY: soak
-soak: setup ## fuzz, kill, simulate and compare for SOAK_MINUTES (60) on two processes; figures go to docs/reliability.md
+soak: setup ## fuzz, kill, simulate and compare for SOAK_MINUTES (60), then write docs/reliability.md
 	@$(RUN)/python scripts/soak.py
 
 .PHONY: docs
-docs: notebooks ## the documentation as pages in docs-site/, tables, rules and commands made from the code
+docs: notebooks ## build the documentation into docs-site/, with tables, rules and commands from the code
 	@NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --quiet
 	@echo "docs-site/index.html"
 
 .PHONY: notebooks
-notebooks: setup ## run every notebook on the samples; what they show goes to build/notebooks/
+notebooks: setup ## run every notebook on the samples, into build/notebooks/
 	@for notebook in notebooks/*.py; do $(RUN)/python scripts/run_notebook.py $$notebook --out build/notebooks; done
 	@ls build/notebooks/*
 
 .PHONY: clean
-clean: ## remove what runs and tests made; keep .venv and .jars
+clean: ## delete what runs and tests wrote; keep .venv and .jars
 	@rm -rf .demo .cache build dist site spark-warehouse metastore_db derby.log htmlcov .coverage* \
 	  .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find kraft_codec kraft_engine kraft_audit kraft_capture tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

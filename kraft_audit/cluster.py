@@ -6,9 +6,10 @@ What answers a question is imported where it is asked, so that each command load
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -22,10 +23,12 @@ from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
 from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.tables.bronze import BRONZE
+from kraft_audit.tables.losses import LOSSES
 from kraft_audit.tables.silver import PARTITION_CHANGES, VOTER_SETS
 from kraft_codec.errors import ChoiceError
 
 if TYPE_CHECKING:
+    from kraft_audit.capture.node_card import NodeCard
     from kraft_audit.findings.authorizer_log import AuthorizerLog
     from kraft_audit.findings.change_authors import AuthoredChange
     from kraft_audit.findings.log_cost import LogCost
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.restore.restorable_state import RestorableTopic
     from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit
     from kraft_audit.recovery.restore.stray_logs import OldLog
+    from kraft_audit.recovery.salvage.held_logs import SalvageableLoss
+    from kraft_audit.recovery.salvage.manifest import Salvage
     from kraft_audit.recovery.upgrade_check import UpgradeCheck
     from kraft_audit.rules.columns.quorum_standing import QuorumStanding
     from kraft_audit.rules.rule_model import Finding, RuleSettings
@@ -182,6 +187,18 @@ class Cluster(OpenedCluster):
         """
         return self.moment(capture).state(_parsed_place(at))
 
+    def losses(self) -> pa.Table:
+        """Every election that made a replica lead which may lack acknowledged or readable records: the table `losses`.
+
+        Bounds, and what is proven, come from brokers' log dirs that were captured beside the metadata logs.
+
+        >>> cluster.losses().num_rows
+        0
+        """
+        from kraft_audit.findings.loss_rows import loss_rows
+
+        return pa.Table.from_pylist(list(loss_rows(self.history)), LOSSES.schema)
+
     def voters(self) -> pa.Table:
         """Every voter set of every branch, by offset: the columns of `voter_sets`, and `committed`: true, false on a
         branch that is not canonical, null where neither is proven.
@@ -219,6 +236,19 @@ class Cluster(OpenedCluster):
         for name, batch in replay_branch(moment.log, to_offset=moment.end_offset):
             if name == PARTITION_CHANGES.name:
                 yield batch if topic is None else batch.filter(pc.equal(batch.column("topic"), topic))
+
+    def nodes(self) -> list[NodeCard]:
+        """What the files of each node dir of the newest capture say of its node; disks of other clusters too.
+
+        >>> [(card.node_id, card.log, card.log_end_offset) for card in cluster.nodes()]
+        [(1, 'read', 189), (11, 'read', 137), (12, 'read', 153), (13, 'read', 171), (14, 'read', 189)]
+        """
+        from kraft_audit.capture.node_card import node_card
+
+        rows = self.history.rows("captures")
+        newest = max((row["capture_number"] for row in rows), default=0)
+        cards = [node_card(row) for row in rows if row["capture_number"] == newest]
+        return sorted(cards, key=lambda card: (card.node_id is None, card.node_id, card.path))
 
     def quorum(self, *, capture: str | None = None) -> QuorumDescription:
         """The captures of one time side by side, and what they prove committed. Raises ChoiceError for no capture.
@@ -293,8 +323,8 @@ class Cluster(OpenedCluster):
         >>> [(plan.topic, plan.partition) for plan in cluster.recover_plan()][:2]
         [('elr-a', 0), ('elr-a', 1)]
         """
+        from kraft_audit.losses.replica_disks import replica_logs
         from kraft_audit.recovery.leaderless_partitions import recovery_plans
-        from kraft_audit.recovery.replica_logs import replica_logs
 
         leaderless = {(plan.topic, plan.partition) for plan in recovery_plans(self.history)}
         logs = replica_logs(self.storage, self.judged_plan, leaderless) if leaderless else {}
@@ -311,8 +341,12 @@ class Cluster(OpenedCluster):
 
         return quorum_disks(self.judged_reading.survey, self.judged_plan)
 
-    def may_i(self, question: Question) -> Permission:
+    def may_i(self, question: Question, copied: str | None = None) -> Permission:
         """Whether a node may be started, restarted, wiped or removed, or lose its volume. Raises ChoiceError.
+
+        `copied` is a folder that `salvage` wrote, or copies of the node's log dirs: what a start truncates may be
+        there. Raises InputError where it is neither, ChoiceError where the question names the configured voters of a
+        quorum whose records name them.
 
         >>> from kraft_audit.recovery.may_i.permission import Action, Question
         >>> cluster.may_i(Question(Action.WIPE, 13, cluster.root)).verdict.value
@@ -320,10 +354,24 @@ class Cluster(OpenedCluster):
         """
         from kraft_audit.recovery.may_i.broker_permission import permission
 
-        answer = permission(question, *self.start_safety, self.history)
+        if copied is not None:
+            from kraft_audit.recovery.salvage.copied_logs import copied_logs
+
+            question = replace(question, copied=copied_logs(self.history, question.node_id, copied))
+        safety = self._safety_of(question.voters) if question.voters else self.start_safety
+        answer = permission(question, *safety, self.history)
         if answer is None:
             raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
         return answer
+
+    def _safety_of(self, voters: Collection[int]) -> tuple[StartSafety | None, str | None]:
+        """As `start_safety`, with these configured voters on every node."""
+        from kraft_audit.recovery.may_i.quorum_disks import DynamicQuorumError, quorum_disks
+
+        try:
+            return quorum_disks(self.judged_reading.survey, self.judged_plan, voters)
+        except DynamicQuorumError as problem:
+            raise ChoiceError(self.root, f"cluster {self.title}: {problem}") from None
 
     def permissions(self, path: str | None = None) -> Permissions:
         """What `may_i` answers about every controller, all voters running, and of brokers what may not be done.
@@ -342,6 +390,33 @@ class Cluster(OpenedCluster):
             return Permissions(skipped=f"{size_bytes >> 20} MiB would be replayed. {ask_one(path or self.root)}")
         return permissions(*self.start_safety, self.history, path or self.root)
 
+    def salvageable(self) -> list[SalvageableLoss]:
+        """Every possible or proven loss, with what captured disks of brokers still hold of the lost records.
+
+        >>> cluster.salvageable()
+        []
+        """
+        from kraft_audit.recovery.salvage.held_logs import salvageable
+
+        return salvageable(self.history, self.storage)
+
+    def salvage(self, out: Path, found: Sequence[SalvageableLoss] | None = None) -> Salvage:
+        """Writes what disks still hold of lost records into a new or empty folder, for its owner alone.
+
+        `found` are the losses to take; all of `salvageable` without it. Raises LiveDiskError where a broker of this
+        machine runs on a disk that would be read, OSError where the folder cannot be written.
+        """
+        from kraft_audit.recovery.salvage.live_disks import refuse_live
+        from kraft_audit.recovery.salvage.salvage_dir import salvage
+        from kraft_audit.rules.columns.kafka_commands import UNKNOWN_ADDRESS, broker_address
+        from kraft_audit.rules.columns.nodes import broker_states, is_up
+
+        chosen = self.salvageable() if found is None else found
+        refuse_live(self.storage, self.root, chosen)
+        up = [broker for broker in broker_states(self.history) if is_up(self.history, broker)]
+        about = {"cluster_id": self.cluster_id, "history": self.plan.key, "read_from": self.root}
+        return salvage(self.storage, chosen, out, about, broker_address(self.history, up) or UNKNOWN_ADDRESS)
+
     def rescue_plan(self, gone: Collection[int] = ()) -> RescuePlan:
         """Every copy of the log that is left, best first, and what going on from it would lose.
 
@@ -350,16 +425,28 @@ class Cluster(OpenedCluster):
         >>> cluster.rescue_plan().verdict.value
         'refused'
         """
-        from kraft_audit.recovery.lost_quorum.rescue_plan import rescue_plan
+        return self._planned_without(gone)[1]
+
+    def _planned_without(self, gone: Collection[int]) -> tuple[Cluster, RescuePlan]:
+        """The plan, and the cluster that it is for: without the disks of nodes that are gone and whose logs began
+        again, where they leave it undecided."""
+        from kraft_audit.recovery.lost_quorum.begun_again import began_again, without_new_logs
+        from kraft_audit.recovery.lost_quorum.rescue_plan import RescueVerdict, rescue_plan
 
         beside = self.lake if self.disks.replicas else None
-        return rescue_plan(self.reading, self.plan, self.root, gone, beside)
+        plan = rescue_plan(self.reading, self.plan, self.root, gone, beside)
+        rest = without_new_logs(self.survey, self.plan, gone) if plan.verdict is RescueVerdict.UNDECIDED else None
+        if rest is None:
+            return self, plan
+        cluster = type(self)(self._opened, rest, self.storage, self._key, self._archives)
+        return cluster, began_again(cluster.rescue_plan(gone), self.plan, rest)
 
     def rescue(self, request: RescueRequest, gone: Collection[int] = ()) -> Rescue:
         """Writes a new node dir with the state of one copy. Raises RescueRefusedError where the plan does not stand."""
         from kraft_audit.recovery.lost_quorum.rescue import rescue
 
-        return rescue(self.reading, self.plan, self.open_storage, self.rescue_plan(gone), request)
+        cluster, plan = self._planned_without(gone)
+        return rescue(cluster.reading, cluster.plan, cluster.open_storage, plan, request)
 
     def upgrade_check(self, release_level: int) -> UpgradeCheck:
         """Whether every feature may go to its level at a metadata.version, given as a number: `metadata_version_of` of

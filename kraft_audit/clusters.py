@@ -10,8 +10,10 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
+from kraft_audit.capture.configurations import with_named
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.path_plans import capture_named, captures_text, plan_path, unread_lines
 from kraft_audit.capture.plan import USED_CONFIGS, ClusterPlan, ReplicaPlan, expected_of
@@ -21,13 +23,19 @@ from kraft_audit.opened_cluster import OpenFiles
 from kraft_audit.replay.kernels import compile_ahead
 from kraft_audit.text.kafka_topics import DESCRIBED_CONFIGS
 from kraft_codec.errors import ChoiceError
+from kraft_codec.file_names import FileKind
 from kraft_codec.schemas import Dialect
-from kraft_codec.storage.opener import JoinedStorage, open_storage
+from kraft_codec.storage.opener import open_together
 from kraft_codec.storage.path_patterns import matching_paths
 from kraft_codec.storage.random_access import Closeable, Storage
 
 if TYPE_CHECKING:
     from kraft_audit.lake.lake_copies import LakeCopies
+
+CLUSTERS_NAMED: Final = 8
+"""An error about an unknown cluster names this many that exist."""
+EMPTY: Final[Mapping[int, str]] = MappingProxyType({})
+HOLD_BATCHES: Final = frozenset({FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT})
 
 
 class Clusters(Closeable):
@@ -61,6 +69,12 @@ class Clusters(Closeable):
     def __len__(self) -> int:
         return len(self.plans)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the segments and snapshots of all clusters."""
+        replicas = (replica for plan in self.plans for replica in plan.replicas)
+        return sum(file.size_bytes for replica in replicas for file in replica.files if file.kind in HOLD_BATCHES)
+
     def close(self) -> None:
         """Close the files; what was read stays readable."""
         self._opened.close()
@@ -93,6 +107,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
     gone: Sequence[int] = (),
     lake: str | None = None,
     named: Sequence[tuple[str, int]] = (),
+    configurations: Mapping[int, str | os.PathLike[str]] = EMPTY,
 ) -> Clusters:
     """Open a log dir, a node dir, a folder of them, an archive or an object-store URI, and plan what lies there.
 
@@ -113,9 +128,10 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
         is_running, gone: what no disk shows: that the nodes run, and which node ids are lost with their disks.
         named: (cluster id, node id) of the logs without a meta.properties, in the order of the paths.
         lake: a lake whose copies of these logs, as they were when it read them, are read as earlier captures.
+        configurations: the server.properties of nodes by id, where no copy lies in their node dirs or above.
 
     Raises:
-        InputError: nothing there can be read, or there is no metadata log.
+        InputError: nothing there or of a configuration can be read, or there is no metadata log.
         ChoiceError: no such cluster, capture, node or file there.
         ValueError: a default that is not used here, or has a value that it cannot have.
     """
@@ -125,8 +141,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
     key = redaction_key or declared or secrets.token_bytes(32)
     compile_ahead()
     with ExitStack() as stack:
-        given = matching_paths(path)
-        storage = stack.enter_context(open_storage(given[0]) if len(given) == 1 else JoinedStorage(given, path))
+        storage = stack.enter_context(open_together(matching_paths(path), path))
         plans = plan_path(
             path,
             open_storage=lambda _: nullcontext(storage),
@@ -139,10 +154,13 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
         if not plans:
             wanted = [f"node {', '.join(map(str, node_ids))}"] if node_ids else []
             wanted += [f"file {file}"] if file else []
-            raise ChoiceError(path, f"nothing there of {' and '.join(wanted)}")
+            raise ChoiceError(path, f"no log matches {' and '.join(wanted)}")
+        there = [plan.cluster_id or "one without an id" for plan in plans]
         plans = [plan for plan in plans if cluster_id in (None, "", plan.cluster_id)]
         if not plans:
-            raise ChoiceError(path, f"no cluster {cluster_id} there")
+            more = f" and {len(there) - CLUSTERS_NAMED} more" if len(there) > CLUSTERS_NAMED else ""
+            raise ChoiceError(path, f"no cluster {cluster_id}: there are {', '.join(there[:CLUSTERS_NAMED])}{more}")
+        plans = with_named(path, plans, configurations)
         sorted_defaults = tuple(sorted(defaults.items()))
         plans = [replace(plan, defaults=sorted_defaults, is_running=is_running, gone=tuple(gone)) for plan in plans]
         plans = [history for plan in plans for history in split_histories(plan, lambda _: storage)]

@@ -21,7 +21,7 @@ from typing import Any
 
 from kraft_capture.batch_frames import BatchMark
 from kraft_capture.errors import UsageError
-from kraft_capture.generation import Generation, PassNote, Pending
+from kraft_capture.generation import DiskCopy, Generation, PassNote, Pending
 from kraft_capture.log_dirs import Entry
 from kraft_capture.log_pass import Piece
 from kraft_capture.stores import sync_folder
@@ -131,6 +131,7 @@ def _stored(generation: Generation, *, with_unsent: bool) -> dict[str, Any]:
     shown = [n for n in generation.passes if with_unsent or n.end_offset is None or n.end_offset <= (end_offset or 0)]
     row["passes"] = [asdict(note) for note in shown]
     row["gaps"], row["damage"] = generation.gaps, generation.damage
+    row["disks"] = [asdict(copy) for copy in generation.disks]
     row["seen"] = row["passed"]
     row["entries"], row["unsent"] = [], []
     if with_unsent:
@@ -155,6 +156,7 @@ def _generation(row: dict[str, Any]) -> Generation:
     generation.passed = _mark(row["passed"])
     generation.passes = [PassNote(**note) for note in row["passes"]]
     generation.gaps = [(low, high) for low, high in row["gaps"]]
+    generation.disks = [DiskCopy(**copy) for copy in row["disks"]]
     generation.damage = [(path, at, why) for path, at, why in row["damage"]]
     generation.entries = [
         Entry(**{**entry, "content": None if entry["content"] is None else base64.b64decode(entry["content"])})

@@ -1,4 +1,4 @@
-"""`kraft-capture`: looks, ships, waits, until it is stopped; or once; or one archive of an incident."""
+"""`kraft-capture`: reads new batches and sends them until it is stopped, or once, or writes one archive."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kraft_capture.broker_disks import DiskReading, read_disks
 from kraft_capture.capture_metrics import write_metrics
 from kraft_capture.capture_state import locked
 from kraft_capture.errors import EXIT_UNREADABLE, CaptureError, UsageError
 from kraft_capture.incident_tar import write_tar
-from kraft_capture.log_dirs import find_log_dirs, identify
-from kraft_capture.options import argument_parser, log_dirs_of, make_store, require_apart, state_folder_of
+from kraft_capture.log_dirs import Replica, find_log_dirs, identify
+from kraft_capture.options import (
+    argument_parser,
+    configuration_file_of,
+    log_dirs_of,
+    make_store,
+    require_apart,
+    state_folder_of,
+)
 from kraft_capture.replica_copier import ReplicaCopier, Schedule
 from kraft_capture.stores import Store
 
@@ -42,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.tar:
             return write_tar(options, log_dirs, say)
         if options.hosts:
-            raise UsageError("HOST is for --tar alone")
+            raise UsageError("HOST needs --tar")
         store, destination = make_store(options)
         folder = state_folder_of(options)
         require_apart(folder, log_dirs, "--state")
@@ -78,6 +86,8 @@ class Copying:
         self._retry_at_s: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._said: set[str] = set()
+        self._said_of_disks: set[str] = set()
+        self._disk_problems: dict[str, list[str]] = {}
         self._stopped = threading.Event()
 
     def run(self) -> int:
@@ -117,6 +127,8 @@ class Copying:
                         self._folder,
                         schedule=schedule,
                         durable=self._options.durable,
+                        read_disks=self._read_disks,
+                        configuration=configuration_file_of(self._options),
                         log=say,
                     )
                     self._copiers[log_dir] = copier
@@ -129,6 +141,20 @@ class Copying:
                 say(line)
         self._said = set(lines)
         return not lines
+
+    def _read_disks(self, replica: Replica) -> DiskReading | None:
+        """The small files of a broker's disks; what of them cannot be read, and what is left out, is said once."""
+        limit = self._options.partitions
+        reading = read_disks(replica, self._log_dirs, limit)
+        if reading is None:
+            return None
+        left_out = reading.left_out_text(limit)
+        lines = {*reading.problems, *([f"{replica.key}: {left_out}"] if left_out else [])}
+        for line in sorted(lines - self._said_of_disks):
+            say(line)
+        self._said_of_disks = lines
+        self._disk_problems[replica.key] = reading.problems
+        return reading
 
     def ship(self, reason: str | None) -> bool:
         """Ships each replica for this reason, or where it is due; False where the store did not take all of it."""
@@ -152,7 +178,7 @@ class Copying:
         self._write_metrics()
         if not is_shipped or not all(copier.is_acknowledged for copier in self._copiers.values()):
             return EXIT_UNSENT
-        return 0 if is_read else EXIT_UNREADABLE
+        return 0 if is_read and not any(self._disk_problems.values()) else EXIT_UNREADABLE
 
     def _jitter_s(self) -> float:
         """A share of the interval by node, so that a fleet that starts together does not look and ship together."""

@@ -18,6 +18,8 @@ FORMAT = "kraft-capture/1"
 PASSES_KEPT = 60
 HELD_AFTER_MS = 10_000
 GAPS_KEPT = 1000
+DISKS_KEPT = 168
+DISKS_APART_MS = 3_600_000
 Range = tuple[int, int, str]
 """Position, bytes, SHA-256."""
 
@@ -55,6 +57,16 @@ class Pending:
 
 
 @dataclass
+class DiskCopy:
+    """An acknowledged object: the small files of the broker's disks as they were at `at_ms`."""
+
+    name: str
+    at_ms: int
+    size: int
+    sha256: str
+
+
+@dataclass
 class Generation:
     """See docs/capture-format.md. `seen` is the last batch that was read, `sent` the last that the store has, `passed`
     the last that need not be read again: it was sent, or is gone.
@@ -75,6 +87,7 @@ class Generation:
     sent: BatchMark | None = None
     passed: BatchMark | None = None
     start_offsets: dict[str, int] = field(default_factory=dict)
+    disks: list[DiskCopy] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     passes: list[PassNote] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -144,6 +157,12 @@ class Generation:
         sent = {id(piece) for piece in pieces}
         self.unsent = [piece for piece in self.unsent if id(piece) not in sent]
 
+    def acknowledge_disks(self, copy: DiskCopy) -> None:
+        """The store has this copy of the broker's disks. The newest stays, and of older ones one for each hour."""
+        if len(self.disks) > 1 and self.disks[-1].at_ms - self.disks[-2].at_ms < DISKS_APART_MS:
+            self.disks.pop()
+        self.disks = [*self.disks[-(DISKS_KEPT - 1) :], copy]
+
     def acknowledge_manifest(self) -> None:
         """The store has the pending manifest."""
         if self.pending is not None:
@@ -177,7 +196,7 @@ class Generation:
             "at_ms": self.passes[-1].at_ms if self.passes else self.started_ms,
             "lock": self.lock,
             "log": self._log_json(),
-            "entries": [self._entry_json(entry) for entry in self.entries],
+            "entries": self._entries_json(),
             **self._passes_json(),
             "unstable_passes": self.unstable_passes,
         }
@@ -204,6 +223,10 @@ class Generation:
             "damage": [{"path": path, "position": at, "reason": why} for path, at, why in self.damage],
         }
 
+    def _entries_json(self) -> list[dict[str, Any]]:
+        rows = [self._entry_json(entry) for entry in self.entries] + [_disks_json(copy) for copy in self.disks]
+        return sorted(rows, key=lambda row: str(row["path"]))
+
     def _entry_json(self, entry: Entry) -> dict[str, Any]:
         row = entry_json(entry)
         ranges = self.ranges.get(entry.path)
@@ -227,3 +250,9 @@ class Generation:
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in names}
         columns["boot"] = [boots.index(note.boot_id) for note in self.passes]
         return {"passes": columns, "boots": boots}
+
+
+def _disks_json(copy: DiskCopy) -> dict[str, Any]:
+    """An entry for a file that the copier made: no inode, no mode."""
+    row = {"path": copy.name, "type": "file", "bytes": copy.size, "mtime_ms": copy.at_ms, "state": "sent"}
+    return {**row, "copied_bytes": copy.size, "ranges": [[0, copy.size, copy.sha256]]}

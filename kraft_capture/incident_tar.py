@@ -23,7 +23,9 @@ from pathlib import PurePosixPath
 from typing import IO, Any, Callable, cast
 
 from kraft_capture import __version__
+from kraft_capture.broker_disks import DiskReading, read_disks
 from kraft_capture.clocks import boot_id, wall_ms
+from kraft_capture.configuration import configuration_entry
 from kraft_capture.errors import EXIT_UNREADABLE, CaptureError, LogChangedError, UsageError
 from kraft_capture.log_dirs import (
     SEGMENT_NAME,
@@ -38,6 +40,7 @@ from kraft_capture.log_dirs import (
     probe_lock,
 )
 from kraft_capture.one_file import program_bytes
+from kraft_capture.options import configuration_file_of
 
 NOTE_NAME = "kraft-capture.json"
 _TRIES = 3
@@ -60,7 +63,7 @@ def write_tar(options: argparse.Namespace, log_dirs: list[str], say: Callable[[s
     problems: list[str] = []
     with _target(options.tar, log_dirs) as (file, mode), tarfile.open(fileobj=file, mode=mode) as archive:  # type: ignore[call-overload]
         if not options.hosts:
-            problems += add_this_host(archive, log_dirs)
+            problems += add_this_host(archive, log_dirs, options.partitions, say, configuration_file_of(options))
         for host in options.hosts:
             try:
                 problems += _add_remote(archive, host, log_dirs, options)
@@ -80,7 +83,7 @@ def _target(name: str, log_dirs: list[str]) -> Iterator[tuple[IO[bytes], str]]:
     mode = "w|gz" if name.endswith((".tgz", ".gz")) else "w|"
     resolved = os.path.realpath(name)
     if any(resolved.startswith(os.path.realpath(log_dir) + os.sep) for log_dir in log_dirs):
-        raise UsageError(f"--tar {name} lies below a log dir, which is only read")
+        raise UsageError(f"--tar {name} lies in a log dir, which is only read: choose a folder elsewhere")
     try:
         # It holds what the log holds: SCRAM keys, token HMACs.
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -90,18 +93,37 @@ def _target(name: str, log_dirs: list[str]) -> Iterator[tuple[IO[bytes], str]]:
         yield file, mode
 
 
-def add_this_host(archive: tarfile.TarFile, log_dirs: list[str]) -> list[str]:
-    """Adds every metadata log of this host; returns one line for each thing that could not be read."""
+def add_this_host(
+    archive: tarfile.TarFile,
+    log_dirs: list[str],
+    partitions_max: int,
+    say: Callable[[str], None],
+    configuration: str | None = None,
+) -> list[str]:
+    """Adds every metadata log of this host, with its configuration where one is named.
+
+    Returns one line for each thing that could not be read.
+    """
     replica_dirs, problems = find_log_dirs(log_dirs)
     for log_dir in replica_dirs:
         try:
-            problems += _add_replica(archive, identify(log_dir))
+            replica = identify(log_dir)
+            disks = read_disks(replica, log_dirs, partitions_max)
+            problems += _add_replica(archive, replica, disks, configuration_entry(configuration, replica))
         except CaptureError as error:
             problems.append(str(error))
+            continue
+        if disks is not None:
+            problems += disks.problems
+            left_out = disks.left_out_text(partitions_max)
+            if left_out is not None:
+                say(f"{replica.key}: {left_out}")
     return problems
 
 
-def _add_replica(archive: tarfile.TarFile, replica: Replica) -> list[str]:
+def _add_replica(
+    archive: tarfile.TarFile, replica: Replica, disks: DiskReading | None, configuration: Entry | None
+) -> list[str]:
     """Files in the order in which they must be read: quorum-state after the log."""
     log_dir = replica.log_dir
     folder = f"node-{replica.node_id}-{replica.directory_id or 'none'}"
@@ -110,6 +132,12 @@ def _add_replica(archive: tarfile.TarFile, replica: Replica) -> list[str]:
     entries, digest = _steady_entries(log_dir)
     last = [entry for name in _READ_LAST for entry in entries if entry.name == name]
     log = hashlib.sha256()
+    if disks is not None:
+        member = _member(f"{folder}/{disks.name}", len(disks.content), disks.at_ms // 1000)
+        archive.addfile(member, io.BytesIO(disks.content))
+    if configuration is not None and configuration.content is not None:
+        member = _member(f"{folder}/{configuration.path}", configuration.size, configuration.mtime_ms // 1000)
+        archive.addfile(member, io.BytesIO(configuration.content))
     for entry in [each for each in entries if each not in last] + last:
         if entry.kind == "file" and entry.state == "listed" and entry.name not in _NOT_COPIED:
             _add_file(archive, log_dir, f"{folder}/{entry.path}", entry, log)
@@ -199,9 +227,12 @@ def _member(name: str, size: int, mtime_s: int) -> tarfile.TarInfo:
 def _add_remote(archive: tarfile.TarFile, host: str, log_dirs: list[str], options: argparse.Namespace) -> list[str]:
     """Adds what a host sends; its own lines go to standard error. Raises HostError where its archive is cut short."""
     if host.startswith("-"):
-        raise UsageError(f"{host}: not a host")
+        raise UsageError(f"{host}: expected a host name, not an option")
     searched = [option for log_dir in log_dirs for option in ("--log-dirs", log_dir)]
     remote = [*shlex.split(options.remote_python), "-c", _REMOTE, "--tar", "-", *searched]
+    remote += ["--partitions", str(options.partitions)]
+    configuration = configuration_file_of(options)
+    remote += ["--config-copy", configuration] if configuration is not None else []
     command = [*shlex.split(options.ssh), "--", host, " ".join(map(shlex.quote, remote))]
     program = program_bytes()
     try:

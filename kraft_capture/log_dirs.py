@@ -110,12 +110,17 @@ def find_log_dirs(log_dirs: list[str]) -> tuple[list[str], list[str]]:
     return replica_dirs, problems
 
 
-def configured_log_dirs(server_properties: str) -> list[str]:
-    """`metadata.log.dir` and `log.dirs` (or `log.dir`) of a server.properties, as `KafkaConfig` reads them."""
+def log_dirs_in(server_properties: str) -> list[str]:
+    """The log dirs that a server.properties names; raises UsageError where it cannot be read."""
     try:
-        settings = parse_properties(Path(server_properties).read_text(encoding="utf-8", errors="replace"))
+        return configured_log_dirs(Path(server_properties).read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         raise UsageError(f"{server_properties}: {error.strerror}") from None
+
+
+def configured_log_dirs(text: str) -> list[str]:
+    """`metadata.log.dir` and `log.dirs` (or `log.dir`) of a configuration, as `KafkaConfig` reads them."""
+    settings = parse_properties(text)
     log_dirs = settings.get("log.dirs") or settings.get("log.dir") or "/tmp/kafka-logs"  # noqa: S108  # Kafka's default
     named = [settings.get("metadata.log.dir", ""), *log_dirs.split(",")]
     return list(dict.fromkeys(name.strip() for name in named if name.strip()))
@@ -124,8 +129,14 @@ def configured_log_dirs(server_properties: str) -> list[str]:
 def parse_properties(text: str) -> dict[str, str]:
     """`key=value` lines of Java properties; escapes of `:`, `=` and `\\` are undone, the last of equal keys counts."""
     properties: dict[str, str] = {}
+    begun = ""
     for line in text.splitlines():
-        match = None if line.lstrip().startswith(("#", "!")) else _SETTING.fullmatch(line)
+        if not begun and line.lstrip().startswith(("#", "!")):
+            continue
+        whole = begun + (line.lstrip() if begun else line)
+        # An odd number of backslashes at its end: the line goes on.
+        begun = whole[:-1] if (len(whole) - len(whole.rstrip("\\"))) % 2 else ""
+        match = None if begun else _SETTING.fullmatch(whole)
         if match is not None:
             properties[match[1]] = re.sub(r"\\(.)", r"\1", match[2])
     return properties
@@ -164,7 +175,6 @@ def opened(folder: str, path: str) -> Iterator[int]:
 
 def open_read_only(folder: str, path: str) -> int:
     """A descriptor of a regular file; access times stay as they are where the system allows that. Raises OSError."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         *folders, name = path.split("/")
@@ -172,15 +182,21 @@ def open_read_only(folder: str, path: str) -> int:
             below = os.open(inner, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
             os.close(parent)
             parent = below
-        try:
-            descriptor = os.open(name, flags | getattr(os, "O_NOATIME", 0), dir_fd=parent)
-        except PermissionError:
-            descriptor = os.open(name, flags, dir_fd=parent)  # only a file's owner may leave its access time alone
+        return open_below(parent, name)
     finally:
         os.close(parent)
+
+
+def open_below(folder: int, name: str) -> int:
+    """A descriptor of a regular file in an open folder; see `open_read_only`. Raises OSError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags | getattr(os, "O_NOATIME", 0), dir_fd=folder)
+    except PermissionError:
+        descriptor = os.open(name, flags, dir_fd=folder)  # only a file's owner may leave its access time alone
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "no regular file", path)
+        raise OSError(errno.EINVAL, "no regular file", name)
     return descriptor
 
 

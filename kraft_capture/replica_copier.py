@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 from kraft_capture import __version__
+from kraft_capture.broker_disks import DiskReading, ReadDisks
 from kraft_capture.capture_state import CaptureState
 from kraft_capture.clocks import boot_id, boottime_ms, wall_ms
+from kraft_capture.configuration import configuration_entry
 from kraft_capture.errors import InputUnreadableError, LogChangedError
-from kraft_capture.generation import Generation, PassNote
+from kraft_capture.generation import DiskCopy, Generation, PassNote
 from kraft_capture.log_dirs import METADATA_DIR, Entry, Replica, identify, probe_lock
 from kraft_capture.log_pass import PIECE_BYTES, LogPass, PassReading, Piece, read_piece_again
 from kraft_capture.stores import EXISTS, Store
@@ -53,6 +55,8 @@ class ReplicaCopier:
         *,
         schedule: Schedule | None = None,
         durable: bool = False,
+        read_disks: ReadDisks = lambda replica: None,
+        configuration: str | None = None,
         log: Log = lambda line: None,
     ) -> None:
         self.replica = replica
@@ -63,11 +67,14 @@ class ReplicaCopier:
         self.problems: list[str] = []
         self._store = store
         self._durable = durable
+        self._read_disks = read_disks
+        self._configuration = configuration
+        self._unsent_disks: DiskReading | None = None
         self._log = log
         self._state = CaptureState(state_folder, replica.key, destination)
         self._suspect: tuple[str, int, str] | None = None
         self._changed = False
-        self._last_ship_s = self._last_change_ship_s = float("-inf")
+        self._last_ship_s = self._last_change_ship_s = self._last_disks_s = float("-inf")
         stored = self._state.load()
         self.closing: list[Generation] = []
         if stored is None:
@@ -161,9 +168,12 @@ class ReplicaCopier:
         known_snapshots = {*current.ranges, *(piece.path for piece in current.unsent)}
         room_bytes = MEMORY_BYTES - sum(each.memory_bytes for each in [*self.closing, current])
         clock = self._store.clock.not_before_ms
-        return LogPass(
+        reading = LogPass(
             self.replica.log_dir, current.seen, known_snapshots, clock, room_bytes, durable=self._durable
         ).read()
+        if (entry := configuration_entry(self._configuration, self.replica)) is not None:
+            reading.entries.append(entry)
+        return reading
 
     def _take(self, reading: PassReading) -> None:
         """Adds a stable pass to the generation."""
@@ -232,6 +242,7 @@ class ReplicaCopier:
             self.closing.append(closed)
         self._changed = True
         self._suspect = None
+        self._last_disks_s = float("-inf")
         self._save()
 
     def _keep_lost(self, closed: Generation) -> None:
@@ -250,6 +261,8 @@ class ReplicaCopier:
             return  # nothing was read since the start
         if generation.pending is None:
             self._send_objects(generation)
+            if generation is self.current:
+                self._send_disks(generation, reason)
             if reason == "first" and generation.seq:
                 reason = "interval"
             host = socket.gethostname()
@@ -273,6 +286,24 @@ class ReplicaCopier:
         self.sent_bytes += len(pending.content)
         generation.acknowledge_manifest()
         self._save()
+
+    def _send_disks(self, generation: Generation, reason: str) -> None:
+        """The small files of the broker's disks, as often as a quiet log is shipped, and at the end."""
+        now_s = time.monotonic()
+        if self._unsent_disks is None:
+            is_late = now_s - self._last_disks_s >= self.schedule.ship_every_s
+            if not (is_late or reason in ("once", "stop")):
+                return
+            self._last_disks_s = now_s
+            self._unsent_disks = self._read_disks(self.replica)
+        reading = self._unsent_disks
+        if reading is None:
+            return
+        digest = hashlib.sha256(reading.content).hexdigest()
+        self._store.put(f"{self.replica.key}/{generation.name}/objects/{digest}", reading.content)
+        self.sent_bytes += len(reading.content)
+        generation.acknowledge_disks(DiskCopy(reading.name, reading.at_ms, len(reading.content), digest))
+        self._unsent_disks = None
 
     def _send_objects(self, generation: Generation) -> None:
         while generation.unsent:

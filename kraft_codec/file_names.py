@@ -35,16 +35,20 @@ class FileKind(enum.StrEnum):
     CLEAN_SHUTDOWN = "clean_shutdown"
     OFFSET_CHECKPOINT = "offset_checkpoint"
     RESCUE_DECLARATION = "rescue_declaration"
+    BROKER_DISKS = "broker_disks"
+    CONFIGURATION = "configuration"
 
 
 NODE_KINDS: Final = frozenset(
     {
         *(FileKind.META_PROPERTIES, FileKind.BOOTSTRAP_SNAPSHOT, FileKind.CLEAN_SHUTDOWN, FileKind.OFFSET_CHECKPOINT),
-        FileKind.RESCUE_DECLARATION,
+        *(FileKind.RESCUE_DECLARATION, FileKind.BROKER_DISKS, FileKind.CONFIGURATION),
     }
 )
 RESCUE_DECLARATION_NAME: Final = "rescue.json"
 """No file of Kafka's: `kraft-audit rescue` leaves it in a node dir that it wrote."""
+CONFIGURATION_NAMES: Final = ("controller.properties", "broker.properties", "server.properties")
+"""A node's configuration. Kafka reads it from elsewhere: it is beside or above a node dir where somebody copied it."""
 
 _WHOLE_NAMES: Final = {
     "quorum-state": FileKind.QUORUM_STATE,
@@ -61,6 +65,7 @@ _WHOLE_NAMES: Final = {
     "replication-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
     "cleaner-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
     RESCUE_DECLARATION_NAME: FileKind.RESCUE_DECLARATION,
+    **dict.fromkeys(CONFIGURATION_NAMES, FileKind.CONFIGURATION),
 }
 _SUFFIXES: Final = {
     ".log": FileKind.SEGMENT,
@@ -71,6 +76,8 @@ _SUFFIXES: Final = {
 }
 _LOG_FILE: Final = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))(\.(?:deleted|cleaned|swap))?")
 _SNAPSHOT_FILE: Final = re.compile(r"([0-9]{20})-([0-9]{10})(-[0-9]{1,20})?\.checkpoint(\.(?:part|deleted))?")
+_BROKER_DISKS_FILE: Final = re.compile(r"broker-disks-[0-9]{13}\.jsonl\.gz")
+"""No file of Kafka's: kraft-capture leaves it beside meta.properties; the number is when it read the disks."""
 _INDEX_NAME: Final = re.compile(r"\.(?:time|txn)?index(?:\.|\Z)")
 _PARTITION_DIR: Final = re.compile(r".+-[0-9]+(?:\.[0-9a-f]{32}-(?:delete|future|stray))?")
 
@@ -108,6 +115,8 @@ def parse_file_name(name: str) -> FileName | None:
         else:
             kind = FileKind.DELETED if match[4] else FileKind.SNAPSHOT
         return _in_range(FileName(name, kind, int(match[1]), int(match[2])))
+    if _BROKER_DISKS_FILE.fullmatch(name):
+        return FileName(name, FileKind.BROKER_DISKS)
     return None
 
 

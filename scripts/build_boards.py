@@ -23,6 +23,7 @@ VERSION: Final = "1.0.0"
 SQL_PANELS: Final[Mapping[str, tuple[str, int, int]]] = {
     "clusters_by_worst": ("barchart", 8, 8),
     "open_findings": ("table", 16, 8),
+    "losses": ("table", 24, 9),
     "exposure_by_day": ("timeseries", 12, 9),
     "controls_by_day": ("table", 12, 9),
     "worst_findings": ("table", 24, 10),
@@ -103,6 +104,12 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "leader_epochs": {
         "cluster": _TEXT,
         **dict.fromkeys(("epochs", "newest_epoch", "without_a_leader"), _NUMBER),
+    },
+    "losses": {
+        **dict.fromkeys(("cluster", "severity", "grade", "topic"), _TEXT),
+        **dict.fromkeys(("partition_number", "timestamp_ms"), _NUMBER),
+        "how": _TEXT,
+        **dict.fromkeys(("leader", "from_offset", "to_offset", "last_copy_gone_at"), _NUMBER),
     },
     "new_findings": {
         **dict.fromkeys(("cluster", "severity", "rule", "subject", "summary", "state"), _TEXT),

@@ -59,10 +59,10 @@ def commands_page() -> str:
     group = typer.main.get_command(application())
     parts = [
         "# Commands",
-        "PATH is a log dir, a node dir, a directory of node dirs or of captures, or an archive of them. "
-        "A table that is wider than a terminal goes on below, folded; into a pipe nothing is cut. "
-        "`--output json` of `quorum`, `state` and `whatif` is one object where PATH holds one cluster, else a list of "
-        "them; of other commands on PATH it is always a list. Exit codes:",
+        "PATH is a log dir, a node dir, a folder of node dirs or of captures, or an archive of them. "
+        "On a terminal, a table that is too wide is folded; in a pipe, lines are never cut. "
+        "`--output json` of `quorum`, `state` and `whatif` prints one object if PATH holds one cluster, and otherwise "
+        "a list of objects. Other commands on PATH always print a list. Exit codes:",
         "\n".join(["| code | when |", "| --- | --- |", *(f"| {code} | {text} |" for code, text in EXIT_CODES.items())]),
     ]
     with typer.Context(group, info_name="kraft-audit") as root:
@@ -120,10 +120,10 @@ def settings_page() -> str:
 
 
 def data_source_page() -> str:
-    """The data source's own documentation."""
-    import kraft_audit.spark.source as source
+    """The data source's own documentation, then that of its stream."""
+    from kraft_audit.spark import source, stream
 
-    return f"# Spark data source\n\n{inspect.getdoc(source)}\n"
+    return f"# Spark data source\n\n{inspect.getdoc(source)}\n\n## As a stream\n\n{inspect.getdoc(stream)}\n"
 
 
 def executed_notebooks() -> list[Path]:

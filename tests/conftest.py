@@ -16,6 +16,7 @@ pytest.register_assert_rewrite("tests.builders")
 from tests.builders.browser import chromium, tab  # noqa: E402
 from tests.builders.captures import (  # noqa: E402
     captured_logs,
+    cases,
     corpus,
     project_root,
     samples,

@@ -287,7 +287,9 @@ def _capture_row(replica: Replica) -> dict[str, Any]:
         if epochs is None
         else [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in epochs],
         "held_end_offset": replica.plan.held_end_offset,
+        "configuration": replica.plan.configuration or None,
         "rescue": None if replica.rescue is None else replica.rescue.to_json(),
+        "doubt": replica.doubt,
         "batch_count": sum(tally.batch_count for tally in segments),
         "record_count": sum(tally.record_count for tally in segments),
         "bytes_seen": sum(tally.plan.size_bytes for tally in tallies),
@@ -307,6 +309,7 @@ def _quorum_state_columns(replica: Replica) -> dict[str, Any]:
         "data_version": state.data_version if state else None,
         "leader_id": state.leader_id if state else None,
         "leader_epoch": state.leader_epoch if state else None,
+        "quorum_state_ms": replica.quorum_state_ms if state else None,
         "voted_id": state.voted_id if state else None,
         "voted_directory_id": state.voted_directory_id if state else None,
         "current_voters": None if voters is None else list(voters),

@@ -110,6 +110,8 @@ class ClusterPass:
         for replica in self._replicas:
             if replica.log is None:
                 self._close(replica)
+        for replica in self._readable:
+            replica.compare_end_with_epochs()
         yield from self._emitter.damages()
         selected = [replica for replica in self._replicas if self._emitter.is_selected(replica)]
         if CAPTURES.name in self.tables:

@@ -22,12 +22,13 @@ from kraft_audit.capture.declared_rescue import read_rescue
 from kraft_audit.capture.log_reader import replica_dir
 from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan, history_id
 from kraft_audit.capture.scanner import header_at
+from kraft_audit.capture.silent_dirs import with_silent_dirs
 from kraft_audit.text.readable import is_local
 from kraft_codec.columns import index_batches
 from kraft_codec.errors import CodecError
 from kraft_codec.file_names import FileKind
 from kraft_codec.files.discovery import FileEntry
-from kraft_codec.files.logdir import read_quorum_state, segments
+from kraft_codec.files.logdir import read_leader_epochs, read_quorum_state, segments
 from kraft_codec.records.batch import Batch, BatchHeader, read_batches
 from kraft_codec.records.record import decode_records
 from kraft_codec.schemas import ZERO_UUID, Dialect
@@ -61,12 +62,14 @@ def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> 
     history has the cluster id as its id. `storage_of` gives the open storage of a replica's root.
     """
     dialect = Dialect(plan.dialect)
-    logs = [_Log(replica, storage_of(replica.root), dialect) for replica in plan.replicas]
+    logs = [FoundLog(replica, storage_of(replica.root), dialect) for replica in plan.replicas]
     groups = _joined([log for log in logs if log.first_batches])
     if len(groups) > 1:
         groups = [sound for group in groups if (sound := [log for log in group if log.batches])]
         groups = _merged(_merged(groups, _share_a_batch), _share_a_snapshot)
         groups = _merged(groups, partial(_is_one_quorum, is_declared=bool(plan.name)))
+    if not plan.name:
+        groups = with_silent_dirs(groups, [log for log in logs if not log.first_batches and log.is_of(plan.cluster_id)])
     if len(groups) < 2:
         return [replace(plan, aliases=_aliases(logs))]
     # A replica of another cluster stays with the first: the reading refuses it, and KQ010 reports it.
@@ -84,14 +87,14 @@ def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> 
         mine = {id(log.plan) for log in members}
         replicas = tuple(replica for replica in plan.replicas if id(replica) in mine)
         damages = tuple(damage for damage in plan.damages if _is_of(damage.path, members) or number == 0)
-        aliases = _aliases(members)
+        aliases = _aliases(members) or (f"directory {members[0].plan.directory_id or members[0].plan.path}",)
         id_ = history_id(plan.cluster_id, aliases) if number else plan.cluster_id
         history = replace(plan, replicas=replicas, damages=damages, history_id=id_, aliases=aliases)
         split.append(replace(history, history_of=HistoryOf(number, summaries)))
     return split
 
 
-def _aliases(group: Sequence[_Log]) -> tuple[str, ...]:
+def _aliases(group: Sequence[FoundLog]) -> tuple[str, ...]:
     """What a history is known by: its batches at offset 0, else its first snapshot, else the first batch of all."""
     firsts = sorted(first for log in group if (first := log.first) is not None)
     stamps = [first for first in firsts if first[0] == 0]
@@ -101,7 +104,7 @@ def _aliases(group: Sequence[_Log]) -> tuple[str, ...]:
     return tuple(dict.fromkeys("batch " + "-".join(map(str, stamp)) for stamp in stamps or firsts[:1]))
 
 
-class _Log:
+class FoundLog:
     """One replica's log as far as it must be known to find its history."""
 
     def __init__(self, plan: ReplicaPlan, storage: Storage, dialect: Dialect) -> None:
@@ -186,6 +189,22 @@ class _Log:
         return frozenset(named)
 
     @cached_property
+    def has_testimony(self) -> bool:
+        """Whether a dir without a batch shows all the same that a log was there: it names epochs, or has snapshots."""
+        return bool(self.snapshots) or bool(read_leader_epochs(self._storage, self._directory))
+
+    @cached_property
+    def configured(self) -> frozenset[int]:
+        """The voters that its quorum-state names at kraft.version 0."""
+        state, _ = read_quorum_state(self._storage, self._directory, self._dialect)
+        return frozenset() if state is None else frozenset(state.current_voters or ())
+
+    @property
+    def is_started(self) -> bool:
+        """Whether its node ever ran with it: formatting leaves no quorum-state."""
+        return bool(self._directory.of_kind(FileKind.QUORUM_STATE))
+
+    @cached_property
     def addresses(self) -> frozenset[Address]:
         """Where its controllers listen, as they registered themselves or stand among the voters; loopback left out."""
         newest = sorted(self._directory.of_kind(FileKind.SNAPSHOT), key=lambda file: (file.base_offset, file.epoch))[
@@ -265,18 +284,23 @@ def _fields(buffer: bytes, header: BatchHeader, dialect: Dialect) -> list[Mappin
         return []
 
 
+def named_voters(plan: ReplicaPlan, storage: Storage, dialect: Dialect) -> frozenset[int]:
+    """The node ids that the voter sets of a replica name."""
+    return frozenset(voter_id for voter_id, _ in FoundLog(plan, storage, dialect).voters)
+
+
 def history_stamps(
     plan: ClusterPlan, storage_of: Callable[[str], Storage]
 ) -> tuple[list[BatchStamp], list[SnapshotStamp]]:
     """The first batches of a history's segments, and its snapshots: what may join it to batches that are known."""
-    logs = [_Log(replica, storage_of(replica.root), Dialect(plan.dialect)) for replica in plan.replicas]
+    logs = [FoundLog(replica, storage_of(replica.root), Dialect(plan.dialect)) for replica in plan.replicas]
     batches = {stamp for log in logs for stamp in log.first_batches}
     return sorted(batches), sorted({snapshot for log in logs for snapshot in log.snapshots})
 
 
-def _joined(logs: Sequence[_Log]) -> list[list[_Log]]:
+def _joined(logs: Sequence[FoundLog]) -> list[list[FoundLog]]:
     """The logs grouped by common first batches of segments, directly or through others."""
-    groups: list[list[_Log]] = []
+    groups: list[list[FoundLog]] = []
     keys: list[set[BatchStamp]] = []
     for log in logs:
         own = set(log.first_batches)
@@ -290,7 +314,7 @@ def _joined(logs: Sequence[_Log]) -> list[list[_Log]]:
     return groups
 
 
-def _share_a_batch(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+def _share_a_batch(first: Sequence[FoundLog], second: Sequence[FoundLog]) -> bool:
     """Whether a log of one group holds the batch that a segment of the other begins with.
 
     Equal batches mean equal logs before them, so that the later beginning of two logs stands in the other one. Where
@@ -306,14 +330,16 @@ def _share_a_batch(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
     )
 
 
-def _share_a_snapshot(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+def _share_a_snapshot(first: Sequence[FoundLog], second: Sequence[FoundLog]) -> bool:
     """Whether both hold one snapshot: its last record is in both logs, and one may end where the other begins."""
     snapshots = [{snapshot for log in group for snapshot in log.snapshots} for group in (first, second)]
     return not snapshots[0].isdisjoint(snapshots[1])
 
 
-def _merged(groups: list[list[_Log]], belong: Callable[[list[_Log], list[_Log]], bool]) -> list[list[_Log]]:
-    merged: list[list[_Log]] = []
+def _merged(
+    groups: list[list[FoundLog]], belong: Callable[[list[FoundLog], list[FoundLog]], bool]
+) -> list[list[FoundLog]]:
+    merged: list[list[FoundLog]] = []
     for group in groups:
         same = [known for known in merged if belong(known, group)]
         merged = [known for known in merged if all(known is not each for each in same)]
@@ -321,7 +347,7 @@ def _merged(groups: list[list[_Log]], belong: Callable[[list[_Log], list[_Log]],
     return merged
 
 
-def _is_one_quorum(first: Sequence[_Log], second: Sequence[_Log], *, is_declared: bool) -> bool:
+def _is_one_quorum(first: Sequence[FoundLog], second: Sequence[FoundLog], *, is_declared: bool) -> bool:
     """Whether two groups without a common batch are copies of one quorum's logs all the same.
 
     They are where a voter's id and directory id stand in the voter sets or the node dirs of both. By ids alone
@@ -337,8 +363,8 @@ def _is_one_quorum(first: Sequence[_Log], second: Sequence[_Log], *, is_declared
     if any(directory_id is not None for _, directory_id in keys[0] & keys[1]):
         return True
     named = [{voter_id for voter_id, _ in group} for group in keys]
-    for place in {_place(log) for log in first} & {_place(log) for log in second}:
-        ids = [{log.plan.node_id for log in group if _place(log) == place} for group in (first, second)]
+    for place in {log.plan.folder for log in first} & {log.plan.folder for log in second}:
+        ids = [{log.plan.node_id for log in group if log.plan.folder == place} for group in (first, second)]
         if _name_each_other(ids, named):
             return True
     ids = [{log.plan.node_id for log in group} for group in (first, second)]
@@ -350,7 +376,7 @@ def _name_each_other(ids: Sequence[Set[int | None]], named: Sequence[Set[int]]) 
     return not ids[0] & ids[1] and bool(ids[0] & named[1] or ids[1] & named[0])
 
 
-def _have_an_address_in_common(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+def _have_an_address_in_common(first: Sequence[FoundLog], second: Sequence[FoundLog]) -> bool:
     return (
         not frozenset()
         .union(*(log.addresses for log in first))
@@ -358,7 +384,7 @@ def _have_an_address_in_common(first: Sequence[_Log], second: Sequence[_Log]) ->
     )
 
 
-def _are_apart(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
+def _are_apart(first: Sequence[FoundLog], second: Sequence[FoundLog]) -> bool:
     """Whether no offset stands in both groups."""
     spans = [
         (min(min(log.batches)[0] for log in group), max(max(log.batches)[1] for log in group))
@@ -368,17 +394,12 @@ def _are_apart(first: Sequence[_Log], second: Sequence[_Log]) -> bool:
     return len(spans) < 2 or spans[0][1] < spans[1][0] or spans[1][1] < spans[0][0]
 
 
-def _place(log: _Log) -> tuple[str, str, str]:
-    """The capture and the folder that a node dir lies in."""
-    return (log.plan.root, log.plan.capture, log.plan.path.rpartition("/")[0])
-
-
-def _home_of(log: _Log, groups: Sequence[list[_Log]]) -> list[_Log]:
+def _home_of(log: FoundLog, groups: Sequence[list[FoundLog]]) -> list[FoundLog]:
     """The group of a log without batches: that of the same replica, of those beside it, else the first."""
-    tests: tuple[Callable[[_Log], bool], ...] = (
+    tests: tuple[Callable[[FoundLog], bool], ...] = (
         lambda known: known.plan.identity == log.plan.identity,
-        lambda known: _place(known) == _place(log) and known.plan.node_id != log.plan.node_id,
-        lambda known: _place(known) == _place(log),
+        lambda known: known.plan.folder == log.plan.folder and known.plan.node_id != log.plan.node_id,
+        lambda known: known.plan.folder == log.plan.folder,
     )
     for test in tests:
         for group in groups:
@@ -387,15 +408,17 @@ def _home_of(log: _Log, groups: Sequence[list[_Log]]) -> list[_Log]:
     return groups[0]
 
 
-def _summary(group: Sequence[_Log]) -> HistorySummary:
+def _summary(group: Sequence[FoundLog]) -> HistorySummary:
     begun = [log.from_ms for log in group if log.from_ms is not None and log.from_ms >= 0]
-    replicas = tuple(replace(log.plan, files=(), gone_files=()) for log in group)
+    replicas = tuple(replace(log.plan, files=(), gone_files=(), configuration="") for log in group)
     ends = [last for log in group if (last := log.last) is not None]
     to_ms = max((timestamp_ms for *_, timestamp_ms in ends), default=-1)
+    if not ends:
+        to_ms = max((timestamp_ms for log in group for *_, timestamp_ms in log.snapshots), default=-1)
     end_offset = max((last_offset + 1 for _, last_offset, *_ in ends), default=0)
     rescue = next((declared for log in group if (declared := log.rescue) is not None), "")
     return HistorySummary(replicas, min(begun, default=None), to_ms if to_ms >= 0 else None, end_offset, rescue)
 
 
-def _is_of(path: str, group: Sequence[_Log]) -> bool:
+def _is_of(path: str, group: Sequence[FoundLog]) -> bool:
     return any(f"{path}/".startswith(f"{log.plan.path}/") for log in group)

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cmp_to_key
 from typing import Any, Final, TypeVar
 
+from kraft_audit.capture.configurations import Configurations
+from kraft_audit.capture.foreign_disks import FoundDisk, homes
+from kraft_audit.capture.histories import named_voters
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.capture.scanner import header_at
@@ -25,11 +28,13 @@ LEFT_OUT = frozenset(
         FileKind.TIME_INDEX,
         FileKind.PRODUCER_STATE,
         FileKind.OFFSET_CHECKPOINT,
+        FileKind.BROKER_DISKS,
+        FileKind.CONFIGURATION,
         FileKind.TEMPORARY,
         FileKind.DELETED,
     }
 )
-"""Files that are never read: Kafka rebuilds or deletes them, or they are about other partitions."""
+"""Files that no plan lists: Kafka rebuilds or deletes them, they are about other partitions, or planning read them."""
 
 # No replica lies in links and special files, or its owner knows: they are reported with the remedy.
 _SKIPPED_KINDS: Final = ("a link", "a device or another special file", "neither a file nor a directory")
@@ -69,7 +74,8 @@ def plan_path(
 ) -> list[ClusterPlan]:
     """One plan for each cluster below a path, ordered by cluster id.
 
-    A replica without a cluster id belongs to the cluster with which it shares the first batch of a segment. Without
+    A disk of another cluster id in the place of a node stays with that node's cluster, whose reading refuses it. A
+    replica without a cluster id belongs to the cluster with which it shares the first batch of a segment. Without
     such a batch it forms a cluster without an id, whatever lies beside it: an empty disk does not say whose it is, and
     would go unnoticed among replicas that were read. `named` are (cluster id, node id) of the logs that do not say
     theirs, in the order of the given paths. Raises InputError where there is no metadata log at all, ChoiceError where
@@ -87,15 +93,28 @@ def plan_path(
             raise ChoiceError(root, f"no capture {capture!r}: {captures_text(all_plans)}")
     if not replicas:
         raise InputError(root, _no_log_text(damages))
+    adopted = _adopted(root, replicas, open_storage, dialect)
     groups: dict[str, list[_DiscoveredReplica]] = defaultdict(list)
-    for replica in replicas:
-        groups[replica.plan.cluster_id or _cluster_by_content(replica, replicas)].append(replica)
+    for number, replica in enumerate(replicas):
+        home = adopted.get(number) or replica.plan.cluster_id or _cluster_by_content(replica, replicas)
+        groups[home].append(replica)
     plans = []
     damages_of = _damages_by_cluster(damages, groups)
     for cluster_id in sorted(groups):
         members, own = _in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
         plans.append(ClusterPlan(0, "", cluster_id, dialect, members, damages=own, captured_at_ms=captured_at_ms))
     return plans
+
+
+def _adopted(
+    root: str, replicas: Sequence[_DiscoveredReplica], open_storage: OpenStorage, dialect: Dialect
+) -> dict[int, str]:
+    """Disks that name another cluster and stand in the place of a node of this one: the reading refuses them."""
+    disks = [FoundDisk(replica.plan, replica.first_batches) for replica in replicas]
+    if len({disk.plan.cluster_id for disk in disks if disk.plan.cluster_id}) < 2:
+        return {}
+    with open_storage(root) as storage:
+        return homes(disks, lambda plan: named_voters(plan, storage, dialect))
 
 
 def _as_named(
@@ -218,8 +237,11 @@ def _discover(
     with open_storage(root) as storage:
         discovery = discover(storage)
         storage.read_ahead([file.path for replica in discovery.replicas for file in _read_to_plan(replica)])
+        configurations = Configurations.of_storage(storage)
         replicas = [
-            _discovered_replica(root, storage, replica, captured_at_ms, dialect, is_complete=is_complete)
+            _discovered_replica(
+                root, storage, replica, captured_at_ms, dialect, configurations, is_complete=is_complete
+            )
             for replica in discovery.replicas
         ]
     return replicas, [_planned_damage(root, damage) for damage in discovery.damages]
@@ -261,11 +283,19 @@ def _sole_folder(replicas: Sequence[ReplicaPlan]) -> str | None:
 def _read_to_plan(replica: ReplicaDir) -> list[FileEntry]:
     """Small files, and the newest segment: whether the log goes on is asked of it."""
     segments = sorted(replica.of_kind(FileKind.SEGMENT), key=lambda file: file.base_offset or 0)
-    return [*replica.of_kind(FileKind.META_PROPERTIES, FileKind.QUORUM_STATE), *segments[-1:]]
+    small = replica.of_kind(FileKind.META_PROPERTIES, FileKind.QUORUM_STATE)
+    return [*small, *replica.configurations, *segments[-1:]]
 
 
 def _discovered_replica(
-    root: str, storage: Storage, replica: ReplicaDir, captured_at_ms: int, dialect: Dialect, *, is_complete: bool
+    root: str,
+    storage: Storage,
+    replica: ReplicaDir,
+    captured_at_ms: int,
+    dialect: Dialect,
+    configurations: Configurations,
+    *,
+    is_complete: bool,
 ) -> _DiscoveredReplica:
     meta = _read_small(lambda: read_meta(storage, replica))
     state = _read_small(lambda: read_quorum_state(storage, replica, dialect))
@@ -285,6 +315,7 @@ def _discovered_replica(
         medium=storage.medium(replica.path),
         missing_segments=missing_segments(replica),
         held_end_offset=storage.held_end_offset(replica.path),
+        configuration=configurations.of_replica(replica, meta.node_id if meta else None),
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     wanted = [file for file in segments if is_complete or file.base_offset == 0]

@@ -99,6 +99,7 @@ class ReplicaPlan:
     `missing_segments` are names of segments that are gone and whose index files are there. Offsets below
     `held_end_offset` had reached the disk, as kraft-capture noted; None for other copies. `newest_snapshot` is (end
     offset, epoch) of the newest one that an archived copy had, though its records need not be archived.
+    `configuration` is what the node's server.properties says, as `NodeConfiguration.to_json`; empty without one.
     """
 
     root: str
@@ -116,6 +117,12 @@ class ReplicaPlan:
     missing_segments: tuple[str, ...] = ()
     held_end_offset: int | None = None
     newest_snapshot: tuple[int, int] | None = None
+    configuration: str = ""
+
+    @property
+    def folder(self) -> tuple[str, str, str]:
+        """The root, the capture and the folder in which its node dir lies."""
+        return self.root, self.capture, self.path.rpartition("/")[0]
 
     @property
     def identity(self) -> Identity:

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from kraft_audit.capture.declared_rescue import DeclaredRescue, read_rescue
+from kraft_audit.capture.disk_trust import DiskTrust, trust_of
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
 from kraft_audit.capture.resumed.kept_log import KeptLog, NotResumableError, ReplicaPlace
@@ -110,6 +111,10 @@ class Replica:
         self.quorum_state: QuorumState | None = None
         self.leader_epochs: tuple[EpochEntry, ...] | None = None
         self.rescue: DeclaredRescue | None = None
+        self.doubt: str | None = None
+        """How log and leader-epoch-checkpoint contradict each other; None where they agree."""
+        self.claimed_end: tuple[int, int] | None = None
+        """Of a disk in doubt: the (last epoch, end offset) with which it may stand for election."""
         self.is_accepted = True
         self.read_from_ms = 0
         self.read_to_ms = 0
@@ -142,10 +147,41 @@ class Replica:
                     self._take_damage(damage)
         self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, self.at_rest)
 
-    def leave_torn_log(self) -> None:
-        """Leaves the log of a copy that may be torn: it then counts as unreadable, neither there nor gone.
+    @property
+    def trust(self) -> DiskTrust:
+        """How far the disk counts, once its log was read."""
+        log, newest = self.log, self.snapshots[-1] if self.snapshots else (None, None)
+        # Of a log at rest nothing is read again: then what was damaged in it before is what is unread.
+        is_at_rest = self.at_rest is not None
+        tallies = self.tallies.values()
+        bytes_unread = sum(each.damage_count if is_at_rest else each.bytes_unread for each in tallies)
+        return trust_of(self.doubt, log.end_offset if log else None, newest[0], bytes_unread)
 
-        Of a log that goes on only what is new is looked at: the part before that was compared when it was new.
+    @property
+    def quorum_state_ms(self) -> int | None:
+        """When quorum-state was last written, by the time of its file; None where copying kept no times.
+
+        It kept them where the newest segment was last written about when its last record was. Where both files have one
+        time they may as well have been written by a copy.
+        """
+        states = self.files_of(FileKind.QUORUM_STATE)
+        segments = self.files_of(FileKind.SEGMENT)
+        if not states or not segments or not _are_kept([self]):
+            return None
+        newest = max(segments, key=lambda file: file.base_offset or 0)
+        return None if abs(newest.mtime_ms - states[0].mtime_ms) <= ONE_COPY_MS else states[0].mtime_ms
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether its log counts for or against anything. A cluster's only log does, even in doubt."""
+        is_only = self.doubt is not None and self.log is not None and self.log.torn is None
+        return self.trust.counts or is_only
+
+    def compare_with_epochs(self, *, leaves_log: bool) -> None:
+        """Sets `doubt` where log and leader-epoch-checkpoint are of two moments; with `leaves_log` the log is not read.
+
+        It then counts as unreadable, neither there nor gone. Of a log that goes on only what is new is looked at: the
+        part before that was compared when it was new.
         """
         log = self.log
         if log is None or self.at_rest is not None or not log.new_segments:
@@ -158,8 +194,12 @@ class Replica:
         if torn is None:
             return
         file = next(iter(self.files_of(FileKind.LEADER_EPOCH_CHECKPOINT)))
-        self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, torn)
-        why = f"the copy may be torn: {torn.replace('this file', file.name)}"
+        self.doubt = torn.text.replace("this file", "leader-epoch-checkpoint")
+        self.claimed_end = torn.claimed_end
+        if not leaves_log:
+            return
+        self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, torn.text)
+        why = f"the copy may be torn: {torn.text.replace('this file', file.name)}"
         if not log.is_resumed:
             self.tallies.update((tally.plan.name, FileTally(tally.plan)) for tally in log.segments)
         self.log = LogReader(
@@ -171,6 +211,21 @@ class Replica:
             torn=why,
             is_rest_torn=log.is_resumed,
         )
+
+    def compare_end_with_epochs(self) -> None:
+        """Sets `doubt` where leader-epoch-checkpoint names an epoch after the end of log and snapshots.
+
+        An epoch gets its entry no later than its first record, and a follower's entries come with the records. The log
+        still shows what was committed: at least that.
+        """
+        if self.doubt is not None or self.log is None or self.log.end_offset is None or not self.leader_epochs:
+            return
+        end = max([self.log.end_offset, *(end_offset for end_offset, _ in self.snapshots)])
+        last = max(self.leader_epochs, key=lambda entry: entry.start_offset)
+        if last.start_offset > end:
+            begins = f"leader-epoch-checkpoint has epoch {last.epoch} from offset {last.start_offset}"
+            self.doubt = f"{begins}, the log ends at {end}: later segments are missing, or the copy is older"
+            self.claimed_end = (last.epoch, end)
 
     def close(self, now_ms: Callable[[], int]) -> None:
         """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""
@@ -362,9 +417,8 @@ def _read_first(plan: ReplicaPlan) -> list[str]:
 def _leave_torn_logs(replicas: Sequence[Replica], other_count: int) -> None:
     """A torn copy is no evidence against others, nor the log of the cluster. The only log is read all the same."""
     with_logs = [replica for replica in replicas if replica.log is not None and replica.log.segments]
-    if len(with_logs) + other_count > 1:
-        for replica in with_logs:
-            replica.leave_torn_log()
+    for replica in with_logs:
+        replica.compare_with_epochs(leaves_log=len(with_logs) + other_count > 1)
 
 
 def _allow_open_files(replica_count: int) -> None:
@@ -377,6 +431,8 @@ def _allow_open_files(replica_count: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
 
 
+ONE_COPY_MS: Final = 1_000
+"""Files of one node that a copy wrote have times so near."""
 KEPT_WITHIN_MS: Final = 60_000
 """A follower writes a record soon after the leader stamped it; clocks differ a little."""
 
@@ -394,6 +450,17 @@ def written_times_ms(replicas: Iterable[Replica]) -> dict[tuple[str, str], int]:
             known = [time_ms for time_ms in (formatted_ms, *files_ms) if time_ms is not None]
             if known:
                 times[printable(replica.plan.root), printable(replica.plan.path)] = max(known)
+    return times
+
+
+def copied_times_ms(replicas: Iterable[Replica]) -> dict[tuple[str, str], int]:
+    """By root and path of a replica, as in `captures`: when its copy was made, where copying wrote the times of its
+    files, so that all of them have one."""
+    times: dict[tuple[str, str], int] = {}
+    for replica in replicas:
+        files_ms = [file.mtime_ms for file in replica.plan.files]
+        if len(files_ms) > 1 and max(files_ms) - min(files_ms) <= ONE_COPY_MS:
+            times[printable(replica.plan.root), printable(replica.plan.path)] = max(files_ms)
     return times
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from kraft_audit.capture.continuity import ContinuityProblem, LogState, Neighbour, check_continuity, next_batch
 from kraft_audit.capture.plan import BatchKey, FilePlan
 from kraft_audit.tables.number_arrays import Rows
+from kraft_audit.text.watched_work import reading
 from kraft_codec.columns import BatchIndex, ChunkStop, index_batches
 from kraft_codec.errors import READS_AS_VERSION_2, CodecError, Reason, kafka_verdict
 from kraft_codec.file_names import FileKind, printable
@@ -228,6 +229,7 @@ class Scanner:
         buffer[:known] = rest[:known]
         if known < length:
             file.read_into(position + known, buffer[known:])
+        reading(file.path, position, position + length, self.storage.location)
         return buffer
 
     def forget(self) -> None:

@@ -29,6 +29,8 @@ ENTRIES_COMPARED: Final = 8
 WALKED_BYTES: Final = 1 << 20
 NEW_WALKED_BYTES: Final = 4 << 10
 """The same of what is new in a log that was read before: an hour may add a few hundred kilobytes."""
+SEARCHED_BYTES_MAX: Final = 32 << 20
+"""No batch of a metadata log is larger (8 MiB in KafkaRaftClient, 4.3): more bytes without one are damage, or zeros."""
 Walked = dict[tuple[int, int, int], BatchIndex]
 """The batches of what was read: a segment's base offset, position, bytes."""
 
@@ -41,12 +43,20 @@ class KnownPart:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class TornCopy:
+    """How a log and its leader-epoch-checkpoint ("this file") differ, and the end that the bytes of both claim."""
+
+    text: str
+    claimed_end: tuple[int, int] | None
+
+
 def torn_at(
     segments: Sequence[tuple[str, FileTally]],
     storage: Storage,
     listed: Sequence[EpochEntry],
     known: KnownPart | None = None,
-) -> str | None:
+) -> TornCopy | None:
     """How log and leader-epoch-checkpoint differ, None where they agree or the log does not reach so far.
 
     `segments` are (path, segment) in the order of the log. Few bytes are read: batches are found by halving. Damaged
@@ -64,7 +74,10 @@ def torn_at(
     for entry in [newest, *list(reversed(listed))[:ENTRIES_COMPARED]] if listed else ():
         in_file = f"epoch {entry.epoch} begins at offset {entry.start_offset} in this file"
         if known is not None and entry.start_offset < known.end_offset:
-            return None if entry.epoch <= known.epoch else f"{in_file}; the log has epoch {known.epoch} after that"
+            if entry.epoch <= known.epoch:
+                return None
+            after = f"{in_file}; the log has epoch {known.epoch} after that"
+            return TornCopy(after, _claimed_end(walked, listed))
         if known is None and entry.start_offset <= starts[0]:
             break
         number = int(np.searchsorted(starts, entry.start_offset, "right")) - 1
@@ -79,20 +92,35 @@ def torn_at(
             continue
         if before is None and known is not None:
             before = known.epoch
+        text: str | None = None
         if entry is newest:
             if before is not None and before > listed[-1].epoch:
-                return f"this file ends with epoch {listed[-1].epoch}, the log with epoch {before}"
+                text = f"this file ends with epoch {listed[-1].epoch}, the log with epoch {before}"
         elif epoch is not None and epoch != entry.epoch:
-            return f"{in_file}; the log has epoch {epoch} there"
+            text = f"{in_file}; the log has epoch {epoch} there"
         elif before is not None and before >= entry.epoch and entry is not listed[0]:
-            return f"{in_file}, and earlier in the log"
+            text = f"{in_file}, and earlier in the log"
+        if text is not None:
+            return TornCopy(text, _claimed_end(walked, listed))
     return None
+
+
+def _claimed_end(walked: Walked, listed: Sequence[EpochEntry]) -> tuple[int, int] | None:
+    """The (last epoch, end offset) with which a disk may stand for election if its bytes are as they were read.
+
+    Kafka takes the last epoch from leader-epoch-checkpoint after a clean stop, and rebuilds it from the batches after
+    any other (LogLoader, LeaderEpochFileCache, 4.3.0): whichever is higher counts. None where no batch could be read.
+    """
+    valid = [(index, np.flatnonzero(index.status == OK)) for index in walked.values()]
+    ends = [int(index.last_offset[rows].max()) + 1 for index, rows in valid if len(rows)]
+    epochs = [int(index.leader_epoch[rows].max()) for index, rows in valid if len(rows)]
+    return (max([*epochs, *(entry.epoch for entry in listed)]), max(ends)) if ends else None
 
 
 def _near_end(file: RandomAccess, base_offset: int, from_position: int, walked_bytes: int) -> int:
     """The position of a batch after which little more than `walked_bytes` follow; `from_position` if there is none."""
     length = walked_bytes
-    while file.size_bytes - length > from_position:
+    while length <= SEARCHED_BYTES_MAX and file.size_bytes - length > from_position:
         position = next_batch(file, file.size_bytes - length, at_least_offset=base_offset, search_bytes=length)
         if position is not None:
             return position
@@ -126,7 +154,7 @@ def _epochs_around(
             walked[part] = index_batches(file.read_at(*part[1:]))
         index = walked[part]
         if not len(index):
-            if low + length >= file.size_bytes:
+            if low + length >= file.size_bytes or length >= SEARCHED_BYTES_MAX:
                 break
             length *= 8  # a batch that is larger than what was read, or damage
             continue

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what their texts mean: a concept has the same name in every command."""
+"""Options that several commands share: an option has the same name and the same help in every command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path as FilePath
@@ -29,36 +29,48 @@ if TYPE_CHECKING:
     from kraft_audit.rules.rule_settings import WaiverCount
 
 Path = Annotated[
-    str, typer.Argument(metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, URI.")
+    str,
+    typer.Argument(
+        metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, or URI. Repeatable."
+    ),
 ]
 PathOrLake = Annotated[
     str,
-    typer.Argument(metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, URI, lake."),
+    typer.Argument(
+        metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, URI, or a lake."
+    ),
 ]
 LakeBeside = Annotated[
     str | None,
-    typer.Option("--lake", metavar="LAKE", show_default=False, help="Its copies of these logs too, beside the disks."),
+    typer.Option(
+        "--lake", metavar="LAKE", show_default=False, help="Also use the copies that this lake holds of these logs."
+    ),
 ]
-LakePath = Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")]
-OutputFormat = Annotated[Format, typer.Option("--output", "-o", help="Table for people; the others for programs.")]
+LakePath = Annotated[
+    str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI with the Delta tables.")
+]
+OutputFormat = Annotated[
+    Format, typer.Option("--output", "-o", help="table is for people, the others are for programs.")
+]
 As = Annotated[
     list[str] | None,
     typer.Option(
         "--as",
         metavar="CLUSTER=NODE",
         show_default=False,
-        help="Whose log it is, for each PATH without meta.properties, in their order.",
+        help="Cluster and node of each PATH that has no meta.properties, in the same order.",
     ),
 ]
 ClusterId = Annotated[
-    str | None, typer.Option("--cluster", metavar="ID", show_default=False, help="Only the cluster of this id.")
+    str | None,
+    typer.Option("--cluster", metavar="ID", show_default=False, help="Use only the cluster with this cluster.id."),
 ]
 CaptureName = Annotated[
     str | None,
-    typer.Option("--capture", metavar="NAME", show_default=False, help="Only the capture (folder) of this name."),
+    typer.Option("--capture", metavar="NAME", show_default=False, help="Use only the capture (folder) with this name."),
 ]
 DialectOption = Annotated[
-    Dialect, typer.Option("--dialect", help="Membership protocol that wrote the log, as its owner knows.")
+    Dialect, typer.Option("--dialect", help="KIP that defines the log's control records. Kafka's releases use kip853.")
 ]
 Defaults = Annotated[
     list[str] | None,
@@ -66,31 +78,53 @@ Defaults = Annotated[
         "--default",
         metavar="NAME=VALUE",
         show_default=False,
-        help="Static broker config that no log holds, as min.insync.replicas=2.",
+        help="Static broker config, which no log holds, for example min.insync.replicas=2. Repeatable.",
+    ),
+]
+NodeConfigs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        metavar="ID=FILE",
+        show_default=False,
+        help="server.properties of a node, where no copy lies in its node dir or above. Repeatable.",
     ),
 ]
 SettingsFile = Annotated[
     FilePath | None,
-    typer.Option("--settings", metavar="FILE", show_default=False, help="Thresholds of rules, as conf/rules.yaml."),
+    typer.Option(
+        "--settings",
+        metavar="FILE",
+        show_default=False,
+        help="Thresholds of the rules, in the format of conf/rules.yaml.",
+    ),
 ]
 WaiversFile = Annotated[
     FilePath | None,
     typer.Option(
-        "--waivers", metavar="FILE", show_default=False, help="Accepted findings: a file as conf/waivers.example.yaml."
+        "--waivers",
+        metavar="FILE",
+        show_default=False,
+        help="Findings that you accept, in the format of conf/waivers.example.yaml.",
     ),
 ]
 Running = Annotated[
-    bool, typer.Option("--running", help="The nodes run and write below PATH: logs that stand still show no leader.")
+    bool, typer.Option("--running", help="The nodes are live: a log that stopped growing means there is no leader.")
 ]
 Gone = Annotated[
     str | None,
-    typer.Option("--gone", metavar="IDS", show_default=False, help="Nodes that are lost with their disks, as 1,2."),
+    typer.Option(
+        "--gone", metavar="IDS", show_default=False, help="Nodes that are lost with their disks, for example 1,2."
+    ),
 ]
 FromOffset = Annotated[
-    int | None, typer.Option("--from", metavar="OFFSET", show_default=False, help="From this offset on.")
+    int | None, typer.Option("--from", metavar="OFFSET", show_default=False, help="Start at this offset.")
 ]
-ToOffset = Annotated[int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Below this offset.")]
-EveryLine = Annotated[bool, typer.Option("--all", help="Every line, not a summary.")]
+ToOffset = Annotated[
+    int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Stop before this offset.")
+]
+EveryLine = Annotated[bool, typer.Option("--all", help="Show every line, not a summary.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress on the terminal.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +136,7 @@ class Logs:
     capture: CaptureName = None
     dialect: DialectOption = Dialect.KIP853
     named: As = None
+    quiet: Quiet = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +144,13 @@ class ConfiguredLogs(Logs):
     """Logs with the static broker configs that no log holds."""
 
     default: Defaults = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLogs(ConfiguredLogs):
+    """Logs with the configurations of their nodes, which decide who votes at kraft.version 0."""
+
+    config: NodeConfigs = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +162,7 @@ class LogsOrLake(ConfiguredLogs):
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedLogs(ConfiguredLogs):
+class JudgedLogs(NodeLogs):
     """What rules judge: logs, thresholds and waivers, and what the operator knows that no disk shows."""
 
     settings: SettingsFile = None
@@ -145,7 +187,9 @@ class JudgedLogs(ConfiguredLogs):
 
 
 _Loaded = TypeVar("_Loaded")
-AT_HELP: Final = "After the record at this offset, at this time (ISO 8601, UTC), or `committed`."
+POINT: Final = "OFFSET|TIME|committed"
+"""A point of the log, as `Place.parse` takes it."""
+POINT_HELP: Final = "after this offset, at this time (ISO 8601, UTC), or after the last committed record"
 _IDENTITY: Final = re.compile(r"([A-Za-z0-9_-]{22})=([0-9]{1,9})")
 SURELY_A_TIME: Final = 10**12
 """An offset of so many digits is milliseconds since 1970, of 2001 or later, pasted from a column of times."""
@@ -156,7 +200,7 @@ def node_ids_of(option: str, text: str | None) -> list[int]:
     try:
         return sorted({int(part) for part in text.split(",")}) if text else []
     except ValueError:
-        raise UsageError(f"{option}: {text!r}: expected node ids separated by commas, as 1,2") from None
+        raise UsageError(f"{option}: {text!r}: expected node ids separated by commas, for example 1,2") from None
 
 
 def identities(texts: Sequence[str] | None) -> list[tuple[str, int]]:
@@ -165,9 +209,22 @@ def identities(texts: Sequence[str] | None) -> list[tuple[str, int]]:
     for text in texts or ():
         match = _IDENTITY.fullmatch(text)
         if match is None:
-            raise UsageError(f"--as: {text!r}: expected CLUSTER=NODE, as SPA6Lw-19VaaSAxl6jMkhw=3")
+            raise UsageError(f"--as: {text!r}: expected CLUSTER=NODE, for example SPA6Lw-19VaaSAxl6jMkhw=3")
         nodes.append((match[1], int(match[2])))
     return nodes
+
+
+def configurations_of(texts: Sequence[str] | None) -> dict[int, str]:
+    """The files of --config by node id. Raises UsageError."""
+    files = {}
+    for text in texts or ():
+        node_id, _, file = text.partition("=")
+        if not re.fullmatch("[0-9]{1,9}", node_id) or not file:
+            raise UsageError(f"--config: {text!r}: expected ID=FILE, for example 3=/etc/kafka/server.properties")
+        if int(node_id) in files:
+            raise UsageError(f"--config: node {int(node_id)} is named twice")
+        files[int(node_id)] = file
+    return files
 
 
 def time_option(option: str, text: str) -> int:
@@ -175,7 +232,7 @@ def time_option(option: str, text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{option}: {text!r}: expected a time, as 2026-11-24T08:00") from None
+        raise UsageError(f"{option}: {text!r}: expected a time, for example 2026-11-24T08:00") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -211,7 +268,7 @@ def refuse_within(out: FilePath, source: str, option: str = "--out") -> None:
     for path in [source] if is_address(source) else matching_paths(source):
         among = os.path.realpath(file_path(path) or path)
         if target == among or target.startswith(among.rstrip("/") + "/"):
-            raise UsageError(f"{option}: {out}: lies in {path}, where nothing is ever written")
+            raise UsageError(f"{option}: {out} lies in {path}, which is only read: choose a folder elsewhere")
 
 
 def rule_id(text: str) -> str:
@@ -222,7 +279,7 @@ def rule_id(text: str) -> str:
     rule = registry.find_rule(text)
     if rule is None:
         near = rule_pages.near(text)
-        raise UsageError(f"no rule {text!r}{f', perhaps {near}' if near else ''}: `kraft-audit rules` lists them")
+        raise UsageError(f"no rule {text!r}{f', did you mean {near}?' if near else ':'} `kraft-audit rules` lists all")
     return rule.id
 
 
@@ -269,7 +326,7 @@ def state_at_place(moment: Moment, place: Place, option: str = "--at") -> Cluste
     if place.offset is not None and place.offset > last:
         remark(f"{option} {place.offset}: the log ends with offset {last}, this is the state there")
     elif state.offset < 0 and (place.offset is not None or place.time_ms is not None):
-        remark(f"{option}: nothing is known of before the log's first record")
+        remark(f"{option}: the log starts later, so no state is known at that point")
     return state
 
 
@@ -278,7 +335,7 @@ def _remark_on_time(moment: Moment, place: Place, option: str) -> None:
     if place.offset is not None:
         if max(moment.end_offset, SURELY_A_TIME) <= place.offset and is_time(place.offset):
             written = time_text(place.offset).replace(" ", "T")
-            remark(f"{option} {place.offset}: a plain number is an offset; that time is written {written}Z")
+            remark(f"{option} {place.offset}: a plain number is an offset; write that time as {written}Z")
         return
     last_ms = moment.last_ms()
     if place.time_ms is not None and last_ms is not None and place.time_ms > last_ms:
@@ -289,14 +346,22 @@ def _remark_on_time(moment: Moment, place: Place, option: str) -> None:
 AuthorizerLogs = Annotated[
     list[FilePath] | None,
     typer.Option(
-        "--authorizer-log", metavar="FILE", show_default=False, help="Kafka's authorizer log, to say who made a change."
+        "--authorizer-log",
+        metavar="FILE",
+        show_default=False,
+        help="Kafka's authorizer log, which says who made a change: a file or folder. Repeatable.",
     ),
 ]
 AuthorizerZone = Annotated[
-    str, typer.Option("--authorizer-zone", metavar="ZONE", help="Of its times, as +02:00 or Europe/Berlin.")
+    str,
+    typer.Option(
+        "--authorizer-zone",
+        metavar="ZONE",
+        help="Time zone of the authorizer log, for example +02:00 or Europe/Berlin.",
+    ),
 ]
 DENIED_ALONE: Final = (
-    "it has denied requests alone, as at the level INFO: set kafka.authorizer.logger to DEBUG on the controllers"
+    "it holds only denied requests: set kafka.authorizer.logger to DEBUG on the controllers to log allowed ones"
 )
 
 
@@ -316,7 +381,7 @@ def read_log(paths: Sequence[FilePath] | None, zone: str) -> AuthorizerLog | Non
     if not log.allowed_count:
         remark(f"--authorizer-log: {DENIED_ALONE}")
     if log.unread_count:
-        remark(f"--authorizer-log: {plural(log.unread_count, 'line')} left out: without a time, or with two meanings")
+        remark(f"--authorizer-log: {plural(log.unread_count, 'line')} skipped: without a time, or ambiguous")
     return log
 
 
@@ -335,7 +400,7 @@ def authored_changes(cluster: Cluster, log: AuthorizerLog | None) -> list[Author
         )
         hours, rest = divmod(abs(minutes := minutes + round(read_as.total_seconds() / 60)), 60)
         zone = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "UTC"
-        remark(f"--authorizer-log: its times look like those of --authorizer-zone {zone}")
+        remark(f"--authorizer-log: its times fit the changes better with --authorizer-zone {zone}")
     return changes
 
 

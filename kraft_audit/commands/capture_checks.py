@@ -21,7 +21,9 @@ from kraft_codec.storage.opener import open_storage
 OLD_MS: Final = 3_600_000
 CHAINED_COUNT: Final = 200
 """So many manifests are read back from the newest one: two days of one each 15 minutes."""
-MISSING_REMEDY: Final = "see what removes objects of the store: a lifecycle rule below 60 days, or a person"
+MISSING_REMEDY: Final = (
+    "find out what deletes objects from the store: a lifecycle rule of less than 60 days, or a person"
+)
 CheckStatus = Literal["ok", "warn", "fail"]
 CheckRow = tuple[str, CheckStatus, str, str]
 """What was looked at, how it stands, what was found, what to do."""
@@ -34,14 +36,19 @@ def capture_checks(path: str, now_ms: int | None = None) -> list[CheckRow]:
         with open_storage(path) as storage:
             if not isinstance(storage, CapturedStorage):
                 return [
-                    (path, "fail", "nothing that kraft-capture wrote", "name the folder or prefix given to it by --to")
+                    (
+                        path,
+                        "fail",
+                        "nothing that kraft-capture wrote",
+                        "name the folder or prefix that kraft-capture has as --to",
+                    )
                 ]
             rows: list[CheckRow] = []
             for folder in storage.folders:
                 rows += _replica_rows(storage.store, folder, now_ms)
             return rows
     except InputError as problem:
-        return [(path, "fail", problem.detail, "name the folder or prefix given to kraft-capture by --to")]
+        return [(path, "fail", problem.detail, "name the folder or prefix that kraft-capture has as --to")]
 
 
 def _replica_rows(store: CaptureStore, folder: str, now_ms: int) -> list[CheckRow]:
@@ -49,7 +56,7 @@ def _replica_rows(store: CaptureStore, folder: str, now_ms: int) -> list[CheckRo
         replica = read_replica(store, folder)
         problems: list[CheckRow] = [(folder, *problem) for problem in _problems(store, replica, now_ms)]
     except CodecError as error:
-        remedy = "copy it again: without its state kraft-capture starts another generation"
+        remedy = "copy the log again: stop kraft-capture, move its --state folder away, start it"
         return [(folder, "fail", error.detail, remedy)]
     if problems:
         return problems
@@ -69,12 +76,12 @@ def _problems(store: CaptureStore, replica: CapturedReplica, now_ms: int) -> Ite
             MISSING_REMEDY,
         )
     for problem in _chain_problems(store, replica):
-        yield "fail", problem, "see who may write to the store besides kraft-capture, and what removes from it"
+        yield "fail", problem, "find out who else may write to the store, and what deletes from it"
     if now_ms - replica.written_ms > OLD_MS:
         yield (
             "warn",
             f"the newest manifest is {_age(now_ms - replica.written_ms)} old",
-            "see whether kraft-capture runs",
+            "check that kraft-capture runs on that node",
         )
     yield from _content_problems(replica.manifest)
 
@@ -85,15 +92,15 @@ def _content_problems(manifest: Mapping[str, Any]) -> Iterator[tuple[CheckStatus
         yield (
             "warn",
             f"offsets {low} to {high} were never sent",
-            "run kraft-capture more often than Kafka cleans its log",
+            "run kraft-capture more often than Kafka deletes segments",
         )
     before, start = parent.get("end_offset"), log.get("start_offset")
     if parent.get("why") == "segment gone" and None not in (before, start) and start > before:
         problem = f"offsets {before} to {start} were never read"
-        yield "warn", problem, "run kraft-capture more often than Kafka cleans its log"
+        yield "warn", problem, "run kraft-capture more often than Kafka deletes segments"
     for place in log.get("damage", []):
         problem = f"{place['path']}: {place['reason']} at {place['position']}"
-        yield "warn", problem, "kraft-capture --tar copies the bytes as they are; look at the disk"
+        yield "warn", problem, "check the disk; `kraft-capture --tar` copies the damaged bytes as they are"
     for entry in manifest["entries"]:
         if entry["state"] == "unreadable":
             problem = f"{entry['path']}: unreadable ({entry.get('errno')})"
@@ -101,8 +108,8 @@ def _content_problems(manifest: Mapping[str, Any]) -> Iterator[tuple[CheckStatus
     if manifest.get("unstable_passes"):
         yield (
             "warn",
-            f"{manifest['unstable_passes']} passes did not come to rest",
-            "copy more often, or see why it is cut",
+            f"{manifest['unstable_passes']} passes in a row were cut short, because the log changed meanwhile",
+            "copy more often, or find out what keeps changing the log",
         )
 
 
@@ -111,7 +118,7 @@ def _chain_problems(store: CaptureStore, replica: CapturedReplica) -> Iterator[s
     chain = ManifestChain(store, replica)
     absent = chain.absent()
     if absent:
-        yield f"{len(absent)} manifests before {replica.seq} are missing, {absent[0]} first"
+        yield f"{len(absent)} manifests before {replica.seq} are missing, the first is {absent[0]}"
     for each in chain.back(CHAINED_COUNT):
         if not each.is_named:
             yield f"manifest {each.seq} is not the one that manifest {each.seq + 1} names"

@@ -42,22 +42,27 @@ def changes(
     zone: AuthorizerZone = "UTC",
     user: Annotated[
         str | None,
-        typer.Option("--user", metavar="USER", show_default=False, help="Only what this user did, or may have done."),
+        typer.Option(
+            "--user",
+            metavar="USER",
+            show_default=False,
+            help="Show only changes that this user made, or may have made.",
+        ),
     ] = None,
     from_offset: FromOffset = None,
     to_offset: ToOffset = None,
     show_all: EveryLine = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Show what admin requests changed: topics, partitions added, configs, ACLs, quotas, SCRAM users, features.
+    """Show what admin requests changed: topics, partitions, configs, ACLs, quotas, SCRAM users, features.
 
-    Kafka's metadata log does not say who did it. --authorizer-log joins Kafka's authorizer log by resource and time:
-    the active controller's file, or folders with those of all controllers, as often as needed. Kafka writes what it
-    allowed where kafka.authorizer.logger is at DEBUG.
+    Kafka's metadata log does not say who made a change. Kafka's authorizer log does. Pass it as --authorizer-log: the
+    file of the active controller, or folders with the files of all controllers. kraft-audit then matches requests to
+    changes by resource and time. Kafka logs allowed requests only if kafka.authorizer.logger is at level DEBUG.
 
-    Confidence `high`: by the resource's name, and no other user was allowed it near that time. `likely`: Kafka's log
-    names no resource, or others are ruled out by order. `undecided`: it may have been several users. `none`: no request
-    fits, as for what Kafka does by itself.
+    The confidence is `high` if only one user was allowed to change this resource near that time. It is `likely` if the
+    requests name no resource, or if their order rules out other users. It is `undecided` if several users remain. It is
+    `none` if no request fits, for example because Kafka made the change by itself.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ import typer
 from kraft_audit.commands.arguments import JudgedLogs, rule_id, time_option
 from kraft_audit.commands.results import Results
 from kraft_audit.rules.rule_model import Severity
-from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_UNREADABLE
+from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED, EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
 
 if TYPE_CHECKING:
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from kraft_audit.rules.rule_model import Finding
     from kraft_audit.rules.rule_settings import WaiverCount
 
+EXITS_IN_ORDER: Final = (EXIT_FINE, EXIT_UNDECIDED, EXIT_UNREADABLE, EXIT_FINDINGS)
+"""Of several clusters the last of these is the exit code."""
 CLUSTERS_IN_FULL: Final = 8
 """Of more clusters there is a line each."""
 CLUSTER_COLUMNS: Final = table_columns("cluster_id state open answer", {"cluster_id": "cluster"}, wide="answer")
-WHY_INDENT: Final = 10
 ANSWER_WORD_WIDTH: Final = 12
 """Room for the word that a line of the answer begins with."""
 COLORS: Final[Mapping[Severity, str]] = {
@@ -43,34 +44,50 @@ def check(
     logs: JudgedLogs,
     rule: Annotated[
         list[str] | None,
-        typer.Option("--rule", metavar="RULE", show_default=False, help="Only this rule, with every subject."),
+        typer.Option(
+            "--rule",
+            metavar="RULE",
+            show_default=False,
+            help="Check only this rule, and list every subject. Repeatable.",
+        ),
     ] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="What is clear, too.")] = False,
-    in_full: Annotated[bool, typer.Option("--full", help="Every subject with its evidence.")] = False,
-    by_finding: Annotated[bool, typer.Option("--findings", help="Findings rule by rule, not incidents.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also list rules that found nothing.")] = False,
+    in_full: Annotated[
+        bool, typer.Option("--full", help="List every subject of a finding, with its evidence.")
+    ] = False,
+    by_finding: Annotated[bool, typer.Option("--findings", help="List findings rule by rule, not incidents.")] = False,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", show_default=False, help="Count what was open since this time, too."),
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="For --fail-on, also count findings that were open after TIME.",
+        ),
     ] = None,
     with_resolved: Annotated[
-        bool, typer.Option("--include-resolved", help="List resolved incidents, and count them for --fail-on.")
+        bool, typer.Option("--include-resolved", help="Also list resolved incidents, and count them for --fail-on.")
     ] = False,
-    fail_on: Annotated[FailOn, typer.Option(help="From which severity on the exit code is 1.")] = "high",
+    fail_on: Annotated[FailOn, typer.Option(help="Exit 1 if an open finding is at least this severe.")] = "high",
     profile: Annotated[
-        SarifProfile, typer.Option("--profile", help="Of SARIF: every finding, or what GitHub's code scanning takes.")
+        SarifProfile,
+        typer.Option("--profile", help="SARIF only: all findings, or those that GitHub code scanning accepts."),
     ] = "full",
     output: Annotated[
-        CheckFormat, typer.Option("--output", "-o", help="Table for people; ocsf is a JSON object a line.")
+        CheckFormat, typer.Option("--output", "-o", help="table is for people; ocsf prints one JSON object per line.")
     ] = "table",
 ) -> int:
-    """Say what was unsafe, when, why, and what to do: all rules over all captures below PATH.
+    """Say what was unsafe, when, why, and what to do.
 
-    The first lines say whether the quorum works, what is lost or at risk now, and what to do next. Incidents follow,
-    open ones first; --findings, --rule, --full and --all list findings rule by rule. Of many clusters there is a line
-    each, the worst first: --cluster shows one of them.
+    `check` applies every rule to every capture below PATH. The first lines say whether the quorum works, what is lost
+    or at risk now, and what to do next. Incidents follow, open ones first. --findings, --rule, --full and --all list
+    findings rule by rule instead. If PATH holds more than 8 clusters, each cluster gets one line, the worst first.
+    --cluster then shows one of them.
 
-    Exit code 1 where something is open at or above --fail-on and not waived, or the quorum is stalled, without a
-    leader, lost, or undecided; else 3 where nothing of a cluster's log could be read, so that no rule is decided.
+    Exit code 1 if an open finding that is not waived is at least as severe as --fail-on. Exit code 1 also if the quorum
+    is stalled, leaderless, lost or undecided. Otherwise exit code 3 if nothing of a cluster's log could be read, and 4
+    if no majority of its voters was captured, so that nobody can say whether it works.
+    With `--fail-on never` the exit code is 0 in all these cases.
 
     \b
     Examples:
@@ -103,10 +120,10 @@ def check(
         else:
             _print_answer(results.out, cluster, folded, logs.path, with_resolved=with_resolved)
         counted = counted_findings(folded, since_ms, with_resolved=with_resolved)
-        exit_code = max(exit_code, _exit_code(cluster, counted, fail_on), key=(0, EXIT_UNREADABLE, EXIT_FINDINGS).index)
+        exit_code = max(exit_code, _exit_code(cluster, counted, fail_on), key=EXITS_IN_ORDER.index)
     if lines:
         results.out.rows(sorted(lines, key=lambda line: line["rank"], reverse=True), CLUSTER_COLUMNS)
-        results.text("one of them in full: --cluster ID")
+        results.text("--cluster ID shows one of them in full")
     _export(results.out, output, findings, show_all, profile)
     return exit_code
 
@@ -115,12 +132,15 @@ def _print_answer(out: Output, cluster: Cluster, folded: FoldedFindings, path: s
     from kraft_audit.findings.answer import answer_lines
 
     for line in answer_lines(cluster.history, folded, path, all_resolved=with_resolved):
-        if line.severity is not None:
-            out.colored(line.word, COLORS[line.severity], f"{' ' * (ANSWER_WORD_WIDTH - len(line.word))}{line.text}")
-        elif line.is_header or not line.text:
+        if line.is_header or not line.text:
             out.text(line.text, hanging=ANSWER_WORD_WIDTH)
+            continue
+        text = f"{line.word:<{ANSWER_WORD_WIDTH}}{line.text}"
+        hanging = ANSWER_WORD_WIDTH if line.word else None
+        if line.severity is None:
+            out.text(text, hanging)
         else:
-            out.text(f"{line.word:<{ANSWER_WORD_WIDTH}}{line.text}", hanging=ANSWER_WORD_WIDTH)
+            out.colored(line.word, COLORS[line.severity], text[len(line.word) :], hanging)
     out.stream.flush()
 
 
@@ -135,7 +155,7 @@ def _print_findings(
     *,
     is_whole: bool,
 ) -> None:
-    from kraft_audit.findings.check_text import check_lines
+    from kraft_audit.findings.check_text import DETAIL_INDENT, check_lines
 
     lines = check_lines(
         cluster.history,
@@ -147,11 +167,12 @@ def _print_findings(
         waivers=waivers,
     )
     for line in lines:
+        hanging = None if line.text.startswith(" ") else len(DETAIL_INDENT)
         if line.severity is None:
-            out.text(line.text, hanging=_hanging(line.text))
+            out.text(line.text, hanging)
         else:
             word, space, rest = line.text.partition(" ")
-            out.colored(word, COLORS[line.severity], space + rest)
+            out.colored(word, COLORS[line.severity], space + rest, hanging)
     out.stream.flush()
 
 
@@ -164,11 +185,6 @@ def _print_events(out: Output, findings: list[Finding], history: ClusterHistory,
 
     rows = finding_rows(selected(findings, show_all=show_all), seen_ms=observed_ms(history))
     out.rows(map(without_nulls, ocsf_events(rows, version("kraft-audit"))), [])
-
-
-def _hanging(text: str) -> int:
-    """Under the line's first word; under the text after `why` and `do`."""
-    return WHY_INDENT if text.startswith(("    why ", "    do ")) else len(text) - len(text.lstrip()) + 2
 
 
 def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all: bool, profile: SarifProfile) -> None:
@@ -190,13 +206,18 @@ def _exit_code(cluster: Cluster, counted: list[Finding], fail_on: FailOn) -> int
     """0 claims that all is well: an undecided quorum is not."""
     from kraft_audit.findings.finding_formats import worst
     from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing
+    from kraft_audit.rules.rule_model import Scope
 
     if fail_on == "never":
         return 0
+    if cluster.standing().standing is Standing.NO_LOG:
+        # What the log of an older copy says of brokers and partitions may be long past.
+        counted = [each for each in counted if each.scope not in (Scope.BROKER, Scope.PARTITION)]
     severity = worst(counted)
     if severity is not None and severity.rank >= Severity(fail_on).rank:
         return EXIT_FINDINGS
     if cluster.standing().standing in (*BROKEN, Standing.UNDECIDED):
         return EXIT_FINDINGS
-    is_read = cluster.history.is_read and cluster.standing().standing is not Standing.NO_LOG
-    return 0 if is_read else EXIT_UNREADABLE
+    if not cluster.history.is_read or cluster.standing().standing is Standing.NO_LOG:
+        return EXIT_UNREADABLE
+    return EXIT_UNDECIDED if cluster.standing().lacks_majority else 0

@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Annotated, Any, Final, get_args, get_type_hints
@@ -20,9 +21,11 @@ import typer
 from typer.models import ArgumentInfo
 
 from kraft_audit.commands.completion import COMPLETE_VARIABLE
-from kraft_audit.commands.ending import UsageError, complain, remark
+from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.refused_arguments import usage_text
 from kraft_audit.text.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_UNREADABLE, EXIT_USAGE
+from kraft_audit.text.status_line import status_line
+from kraft_audit.text.watched_work import erase
 from kraft_codec.errors import ChoiceError, CodecError, InputError, MissingPackageError
 
 OUTPUT: Final = "output"
@@ -35,51 +38,44 @@ A command makes many rows and findings, which live until it ends, and hardly any
 the collector goes through all of them again and again, which took a tenth of a command's time.
 """
 LAPTOP_COMMANDS: Final = (
-    ("check", "What was unsafe, when, why, and what to do"),
-    ("incidents", "Findings with one cause as one story each"),
-    ("explain", "One rule: when it is raised, why it matters"),
-    ("rules", "All rules"),
-    ("whatif", "What a crash of these brokers would do now"),
-    ("may-i", "Whether a node may be started, wiped or removed"),
-    ("upgrade-check", "Whether features may go to a release, who blocks it"),
-    ("rescue-plan", "Which copy to go on from when a majority is lost"),
-    ("rescue", "A new controller's node dir from one copy"),
-    ("restore-kit", "Commands that bring the state back elsewhere"),
-    ("recover-plan", "What can be done for partitions without a leader"),
-    ("evidence", "Findings and the records they rest on, redacted"),
-    ("report", "Pages for a browser; findings and figures as files"),
-    ("timeline", "What happened: a line an event, a column a node"),
-    ("changes", "What admins changed, and who did it"),
-    ("quorum", "Captures side by side, and what they prove committed"),
-    ("voters", "History of the voter set, reverted changes too"),
-    ("state", "Everything as after an offset or time"),
-    ("diff", "What changed between two offsets or times"),
-    ("partitions", "Every change of leader, ISR and ELR with its cause"),
-    ("cost", "What the metadata log is made of, and by whom"),
-    ("diverge", "Where logs differ, and who holds what there"),
-    ("dump", "Every batch and record, as rows or as Kafka's tool"),
-    ("simulate", "Log dirs of a simulated incident, and its truth"),
+    ("check", "Say what was unsafe, when, why, and what to do"),
+    ("incidents", "List incidents: findings that share a cause"),
+    ("explain", "Explain a rule: when it is raised, why it matters"),
+    ("rules", "List all rules"),
+    ("whatif", "Say what a crash of some brokers would do now"),
+    ("may-i", "Say whether you may start, wipe or remove a node"),
+    ("upgrade-check", "Say which nodes block an upgrade of feature levels"),
+    ("rescue-plan", "Rank the copies of the log after a majority is lost"),
+    ("rescue", "Write the node dir of a new quorum from one copy"),
+    ("restore-kit", "Print commands that rebuild the state elsewhere"),
+    ("recover-plan", "Say what to do for partitions without a leader"),
+    ("salvage", "Write lost records that a stopped broker still holds"),
+    ("evidence", "Write findings and the records behind them, redacted"),
+    ("report", "Write an HTML site, or findings and metrics as files"),
+    ("timeline", "Show events in order, with the state of each node"),
+    ("changes", "Show what admins changed, and who did it"),
+    ("quorum", "Show the replicas, and what they prove committed"),
+    ("voters", "Show the history of the voter set"),
+    ("state", "Show the whole state at an offset or time"),
+    ("diff", "Show what changed between two offsets or times"),
+    ("partitions", "Show each change of leader, ISR and ELR, with its cause"),
+    ("cost", "Show what fills the metadata log"),
+    ("diverge", "Show where replicas differ, and who holds what"),
+    ("dump", "Print every record, as rows or as kafka-dump-log does"),
+    ("simulate", "Write the log dirs of a simulated incident"),
 )
-"""The commands that need neither Spark nor Java, with their lines in the list of commands."""
+"""The commands that need neither Spark nor Java, each with its line in the list of commands."""
 LAKE_COMMANDS: Final = (
-    ("run", "A fleet's log dirs into Delta tables, on Spark"),
-    ("notify", "Tell people what opened, got worse or is resolved"),
-    ("tables", "What a lake's tables hold"),
-    ("quality", "Whether a lake's tables keep their contracts"),
-    ("export", "A range of the archived log as a log dir again"),
-    ("maintain", "Join small files, retention, VACUUM"),
-    ("register", "A lake's tables and views as SQL for a catalog"),
-    ("completion", "A shell's script to complete commands and options"),
-    ("doctor", "Whether this machine can do it, and the remedies"),
+    ("run", "Read a fleet's log dirs into Delta tables"),
+    ("notify", "Send messages about new, worse and resolved incidents"),
+    ("tables", "Show what a lake's tables hold"),
+    ("quality", "Check a lake's tables against their contracts"),
+    ("export", "Write a range of the archived log as a log dir"),
+    ("maintain", "Join small files, delete old rows and unused files"),
+    ("register", "Print the SQL that registers a lake in a catalog"),
+    ("completion", "Print a shell's completion script"),
+    ("doctor", "Check this machine, and say how to fix problems"),
 )
-
-OLD_SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = {
-    "report": {"-o": "--out", "--format": "--output"},
-    "evidence": {"-o": "--out"},
-    "whatif": {"--full": "--all"},
-}
-"""Options that changed their name, by command; this release still takes the old one. In every command `--out` is a
-target and `--output` a format."""
 
 SUMMARIES: Final = dict((*LAPTOP_COMMANDS, *LAKE_COMMANDS))
 
@@ -124,7 +120,8 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
                 if isinstance(given.get("path"), list):
                     given["path"] = _one_path(given["path"])
                 options[name] = group(**given)
-            code = command(**options)
+            with nullcontext() if _is_quiet(options) else status_line(sys.stderr):
+                code = command(**options)
             sys.stdout.flush()
             return code or 0
         except (UsageError, ChoiceError, MissingPackageError) as problem:
@@ -152,6 +149,11 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
     ending.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     ending.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return ending
+
+
+def _is_quiet(options: Mapping[str, Any]) -> bool:
+    """Whether a command's own --quiet, or that of the options that it shares with others, was given."""
+    return any(getattr(value, "quiet", name == "quiet" and value) for name, value in options.items())
 
 
 def _parameters(
@@ -205,16 +207,22 @@ def _version(is_asked: bool) -> None:
 
 
 def kraft_audit(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_version)] = False,
 ) -> None:
     """Audit the metadata logs of Apache Kafka's KRaft controllers: what was unsafe, when, and why.
 
-    PATH is a log dir, a node dir, a folder of node dirs, a folder of captures, what kraft-capture wrote, or an archive
-    (.tar, .tar.gz, .tgz or .zip) of log dirs or archives, here or in an object store. It may be given several times,
-    and hold * and **. Nothing is ever written there, and no live cluster is asked.
-    Commands for a lake need the extra `lake`, on Spark `spark`: pip install 'kraft-audit[spark]'.
+    PATH is a log dir, a node dir, the output of kraft-capture, a folder of node dirs or of captures, or an archive
+    (.tar, .tar.gz, .tgz or .zip) of log dirs or archives. It may be a URI in an object store. You can give several
+    PATHs, with * and ** in them. kraft-audit never writes to PATH, and never connects to a live cluster.
 
-    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 usage, 3 unreadable input or unwritable output.
+    LAKE is a folder or URI with the Delta tables that `run` writes. Commands for a lake need more packages:
+
+    \b
+      with a lake      pip install 'kraft-audit[lake]'
+      `run` on Spark   pip install 'kraft-audit[spark]'
+
+    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 wrong usage, 3 unreadable input or unwritable output, 4
+    undecided.
 
     \b
     Examples:
@@ -234,19 +242,6 @@ def main() -> None:
     sys.exit(run_command(arguments))
 
 
-def current_spelling(arguments: list[str]) -> list[str]:
-    """The arguments with the present names of their options; a line on stderr for each old name."""
-    names = OLD_SPELLINGS.get(arguments[0], {}) if arguments else {}
-    current = list(arguments)
-    for place, argument in enumerate(arguments):
-        for old, new in names.items():
-            if argument == old or argument.startswith(f"{old}=") or (len(old) == 2 and argument.startswith(old)):
-                value = argument.removeprefix(old).removeprefix("=")
-                current[place] = f"{new}={value}" if value else new
-                remark(f"kraft-audit {arguments[0]}: {old} is now {new}; the next release will not take {old}")
-    return current
-
-
 class _NoPandas:
     """Hides pandas, which pyarrow imports to make its first array: half a second and 50 MB that no command needs."""
 
@@ -256,9 +251,11 @@ class _NoPandas:
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output, whose errors name it, so that they are not taken for errors of an input."""
+    """Standard output, whose errors name it, so that they are not taken for errors of an input. No status line stands
+    where it writes."""
 
     def write(self, data: Any, /) -> int:
+        erase()
         try:
             return super().write(data)
         except OSError as problem:
@@ -291,13 +288,6 @@ def _discard_output() -> None:
     os.close(devnull)
 
 
-def run_job(command: str, arguments: list[str], *, old_name: str | None = None) -> int:
-    """The exit code of a script below jobs/, which runs a command; `old_name` names a script that only forwards."""
-    if old_name is not None:
-        remark(f"kraft-audit: jobs/{old_name} is now jobs/{command}.py; the next release will not have jobs/{old_name}")
-    return run_command([command, *arguments])
-
-
 def _asked(arguments: list[str]) -> list[str]:
     """The command of a command line where it comes first, as it nearly always does."""
     return [name for name in arguments[:1] if name in SUMMARIES and COMPLETE_VARIABLE not in os.environ]
@@ -309,7 +299,6 @@ def run_command(arguments: list[str]) -> int:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
-    arguments = current_spelling(arguments)
     try:
         code = application(*_asked(arguments))(arguments, prog_name="kraft-audit", standalone_mode=False)
     except typer.Abort:
@@ -322,7 +311,7 @@ def run_command(arguments: list[str]) -> int:
             if os.environ.get("KRAFT_AUDIT_TRACEBACK"):
                 raise
             what = f"{type(error).__name__}: {error}".splitlines()[0][:FAULT_CHARACTERS_MAX]
-            complain(f"a fault of kraft-audit itself: {what} (KRAFT_AUDIT_TRACEBACK=1 shows where)")
+            complain(f"a bug in kraft-audit: {what} (set KRAFT_AUDIT_TRACEBACK=1 to see where)")
             return EXIT_BUG
         complain(usage_text(error))
         return EXIT_USAGE

@@ -18,7 +18,7 @@ def completion(
         typer.Argument(metavar="SHELL", show_default=False, help="bash, zsh or fish."),
     ],
 ) -> None:
-    """Print the script by which a shell completes commands, options and their values.
+    """Print the script with which your shell completes commands, options and their values.
 
     \b
     Examples:

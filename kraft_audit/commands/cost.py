@@ -24,16 +24,15 @@ LINES_MAX: Final = 8
 
 def cost(
     logs: ConfiguredLogs,
-    by: Annotated[
-        Dimension | None, typer.Option("--by", show_default=False, help="Only by type, cause, topic, broker or hour.")
-    ] = None,
+    by: Annotated[Dimension | None, typer.Option("--by", show_default=False, help="Show only this breakdown.")] = None,
     show_all: EveryLine = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Show what the metadata log is made of: bytes and records by type, cause, topic, broker and hour.
+    """Show what fills the metadata log: bytes and records by type, cause, topic, broker and hour.
 
-    Each of the five sums to all bytes of the canonical log's batches. A record costs its value and an equal share of
-    its batch's framing. A broker that flaps, or a topic whose configs are written again and again, stands first.
+    Each of these five breakdowns adds up to all bytes of the canonical log's batches. A record counts its value and an
+    equal share of its batch's framing. The largest share comes first, such as a broker that flaps, or a topic whose
+    configs are rewritten again and again.
 
     \b
     Examples:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import AT_HELP, ConfiguredLogs, OutputFormat, place_of, state_at_place
+from kraft_audit.commands.arguments import POINT, POINT_HELP, ConfiguredLogs, OutputFormat, place_of, state_at_place
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.commands.state import BOOKKEEPING, TABLE_OF, PartOption, StatePart, chosen_parts, rows_of, tables_of
@@ -22,14 +22,21 @@ COLUMNS: Final = table_columns("part subject change field before after", wide="s
 
 def diff(
     logs: ConfiguredLogs,
-    from_place: Annotated[str, typer.Option("--from", metavar="PLACE", show_default=False, help=AT_HELP)],
-    to_place: Annotated[str | None, typer.Option("--to", metavar="PLACE", show_default=False, help=AT_HELP)] = None,
+    from_place: Annotated[
+        str, typer.Option("--from", metavar=POINT, show_default=False, help=f"Earlier state: {POINT_HELP}.")
+    ],
+    to_place: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar=POINT, show_default=False, help=f"Later state: {POINT_HELP}. Default: the end of the log."
+        ),
+    ] = None,
     only: PartOption = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Show what differs between the states as after two records: added, removed, and each field that changed.
+    """Show the differences between two states: what was added, what was removed, and each field that changed.
 
-    Exit code 3 where a cluster below PATH has no log that could be replayed; the others are shown.
+    If a cluster's log cannot be replayed, the cluster is skipped and the exit code is 3.
 
     \b
     Examples:
@@ -38,7 +45,7 @@ def diff(
     """
     before_place, after_place = place_of("--from", from_place), place_of("--to", to_place)
     parts = chosen_parts(only)
-    reversed_text = f"--to: {to_place}: expected a place at or after --from {from_place}"
+    reversed_text = f"--to: {to_place}: expected a point at or after --from {from_place}"
     if _is_reversed(before_place, after_place):
         raise UsageError(reversed_text)
     results = Results(output, ("cluster_id", *(column.name for column in COLUMNS)))
@@ -47,7 +54,9 @@ def diff(
         before = state_at_place(moment, before_place, "--from")
         after = state_at_place(moment, after_place, "--to")
         if before.offset > after.offset:
-            raise UsageError(f"{reversed_text}; of {cluster.title} they are offsets {after.offset} and {before.offset}")
+            raise UsageError(
+                f"{reversed_text}; in {cluster.title}, --to is offset {after.offset} and --from is {before.offset}"
+            )
         rows = [row for part in parts for row in differences(part, before, after)]
         results.title(cluster, f"offset {before.offset} to {after.offset}")
         results.text(moment.proof_text(after.offset))

@@ -20,8 +20,8 @@ KEYS: Final = ("cluster_id", "offset", "epochs", "to_offsets", "canonical", "hel
 def diverge(logs: Logs, output: OutputFormat = Format.TABLE) -> int:
     """Show the first offset and epoch at which replicas differ, both records side by side, and who holds which.
 
-    All captures below PATH are compared. A replica that only lags behind does not differ. Of a cluster of whose log
-    nothing was read there is one row, which has nothing but `undecided`.
+    `diverge` compares all captures below PATH. A replica that only lags does not differ. A cluster whose log could not
+    be read has one row, and `undecided` says why.
 
     \b
     Examples:

@@ -27,8 +27,8 @@ COMPILE_REMEDY: Final = "pip install 'kraft-audit[compile]'"
 LAKE_REMEDY: Final = "pip install 'kraft-audit[lake]'"
 SPARK_REMEDY: Final = "pip install 'kraft-audit[spark]'"
 NEEDED: Final = "every command needs it"
-FOR_LAKE: Final = "run and every command that reads a lake need it"
-FOR_SPARK: Final = "run on Spark and notebooks need it"
+FOR_LAKE: Final = "`run` and every command that reads a lake need it"
+FOR_SPARK: Final = "`run --engine spark` and notebooks on Spark need it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,21 @@ class Check:
 def doctor(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", show_default=False, help="Log dirs, archives or a lake to look at, too."),
+        typer.Argument(metavar="[PATH]...", show_default=False, help="Also check these log dirs, archives or lakes."),
     ] = None,
     captures: Annotated[
         list[str] | None,
-        typer.Option(metavar="STORE", help="Copies by kraft-capture: age, order, gaps, what is missing."),
+        typer.Option(
+            metavar="STORE",
+            help="Check copies that kraft-capture wrote: age, order, gaps, missing objects. Repeatable.",
+        ),
     ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Check Java, jars, packages, the kernel cache, disk and permissions, and say how to repair each.
+    """Check Java, jars, packages, the kernel cache, disk space and permissions, and say how to fix each problem.
 
-    Exit code 1 where something fails; what only Spark needs is a warning where its packages are not installed.
-    `--captures` alone looks at nothing else.
+    Exit code 1 if a check fails. If Spark's packages are not installed, checks that only Spark needs are warnings. With
+    --captures and no PATH, `doctor` checks nothing but those copies.
 
     \b
     Examples:
@@ -119,7 +122,7 @@ def _kernels() -> Check:
         folder = private_folder()
     except UnsafeFolderError as problem:
         remedy = (
-            "chmod 700 it, or let KRAFT_AUDIT_CACHE name a folder of yours; until then each start compiles them again"
+            "chmod 700 it, or set KRAFT_AUDIT_CACHE to a folder of yours: until then each start compiles the kernels"
         )
         return Check(what, "warn", str(problem), remedy)
     count = sum(1 for file in folder.iterdir() if file.is_file() and file.name != "lock")
@@ -156,8 +159,10 @@ def _jars(has_spark: bool) -> Check:
         return Check("Delta jars", "ok", f"{len(jars)} in {jars[0].parent}")
     if jars:
         return Check("Delta jars", "fail", f"no delta-spark jar in {jars[0].parent}", "run `make setup`")
-    answer = f"none here: Spark will fetch {settings.get('spark.jars.packages', '')}"
-    return Check("Delta jars", "warn", answer, "run `make setup` where a network is" if has_spark else SPARK_REMEDY)
+    answer = f"none installed: Spark will download {settings.get('spark.jars.packages', '')}"
+    return Check(
+        "Delta jars", "warn", answer, "run `make setup` on a machine with network access" if has_spark else SPARK_REMEDY
+    )
 
 
 def _arrow(has_spark: bool) -> Check:
@@ -169,7 +174,7 @@ def _arrow(has_spark: bool) -> Check:
 
     problem = arrow_problem()
     if problem is None:
-        return Check(what, "ok", "the tables' types cross")
+        return Check(what, "ok", "pyspark works with this pyarrow and pandas")
     return Check(what, "fail", problem, "pip install 'kraft-audit[spark]' in an environment of its own")
 
 
@@ -177,12 +182,12 @@ def _disk(what: str, folder: Path) -> Check:
     try:
         free_bytes = shutil.disk_usage(folder).free
     except OSError as problem:
-        return Check(what, "fail", f"{folder}: {problem.strerror}", "make it, or let TMPDIR name another")
+        return Check(what, "fail", f"{folder}: {problem.strerror}", "create this folder, or set TMPDIR to another one")
     answer = f"{folder}, {free_bytes / 1e9:.1f} GB free"
     if not os.access(folder, os.W_OK):
-        return Check(what, "warn", f"{answer}, not writable", "work in a folder of yours")
+        return Check(what, "warn", f"{answer}, not writable", "change to a folder that you can write to")
     if free_bytes < LOW_DISK_BYTES:
-        return Check(what, "warn", answer, "free some: archives are unpacked there, and lakes grow")
+        return Check(what, "warn", answer, "free some space: archives are unpacked there, and lakes grow")
     return Check(what, "ok", answer)
 
 
@@ -192,7 +197,11 @@ def _key_file() -> Check:
     what = "redaction key"
     declared = os.environ.get(KEY_VARIABLE)
     if not declared:
-        return Check(what, "ok", f"{KEY_VARIABLE} names none: each command takes a key of its own run")
+        return Check(
+            what,
+            "ok",
+            f"{KEY_VARIABLE} is not set: each command makes its own key, so fingerprints differ between commands",
+        )
     file = Path(declared)
     problem = key_file_problem(file)
     if problem is not None:
@@ -200,7 +209,7 @@ def _key_file() -> Check:
     try:
         load_key(file, may_create=False)
     except InputError as error:
-        return Check(what, "fail", str(error), "`kraft-audit run` makes one where a new lake begins")
+        return Check(what, "fail", str(error), "`kraft-audit run` creates the key when it creates a lake")
     return Check(what, "ok", f"{file}, mode 0600")
 
 
@@ -213,12 +222,17 @@ def _lake(path: str) -> Check:
     try:
         status = Ledger(DeltaLake(path.rstrip("/"))).status()
     except (InputError, SettingsError) as problem:
-        return Check(path, "fail", str(problem), "see that its folder is whole and that you may read it")
+        return Check(path, "fail", str(problem), "check that the folder is complete and that you may read it")
     answer = f"a lake, {status.closed} plans closed"
     if not os.access(path, os.W_OK):
-        return Check(path, "warn", f"{answer}, not writable", "run as the user that owns it; `report` only reads")
+        return Check(
+            path,
+            "warn",
+            f"{answer}, not writable",
+            "run as the user that owns the lake; `report` only needs to read it",
+        )
     if status.open:
-        return Check(path, "warn", f"{answer}, plan {status.open[0]} is open", "`kraft-audit run` finishes it")
+        return Check(path, "warn", f"{answer}, plan {status.open[0]} is open", "finish it: kraft-audit run FLEET.yaml")
     return Check(path, "ok", answer)
 
 
@@ -238,10 +252,15 @@ def _input(path: str) -> Check:
     unreadable = list(_unreadable(path))
     if unreadable:
         remedy = "read it as the user that runs Kafka (snapshots are mode 0400)"
-        return Check(path, "warn", f"{len(unreadable)} files cannot be read, {unreadable[0]} first", remedy)
+        return Check(path, "warn", f"{len(unreadable)} files cannot be read, the first is {unreadable[0]}", remedy)
     if discovery.damages:
         first = discovery.damages[0]
-        return Check(path, "warn", f"{first.path}: {first.reason}: {first.detail}", "dump --table decode_errors")
+        return Check(
+            path,
+            "warn",
+            f"{first.path}: {first.reason}: {first.detail}",
+            f"see `kraft-audit dump {shlex.quote(path)} --table decode_errors`",
+        )
     return Check(path, "ok", f"{len(discovery.replicas)} replicas")
 
 

@@ -75,35 +75,46 @@ COLUMNS: Final[Mapping[str, tuple[ShownColumn, ...]]] = {
 def dump(
     logs: Logs,
     style: Annotated[
-        DumpFormat, typer.Option("--format", help="kafka: the text of kafka-dump-log --cluster-metadata-decoder.")
+        DumpFormat, typer.Option("--format", help="kafka prints what kafka-dump-log --cluster-metadata-decoder prints.")
     ] = "rows",
     reveal_secrets: Annotated[
-        bool, typer.Option("--reveal-secrets", help="Passwords, keys and tokens as they are, not as fingerprints.")
+        bool, typer.Option("--reveal-secrets", help="Print passwords, keys and tokens, not their fingerprints.")
     ] = False,
     output: OutputFormat = Format.TABLE,
-    table: Annotated[DumpTable, typer.Option(help="The table to print.")] = "records",
+    table: Annotated[DumpTable, typer.Option(help="Table to print.")] = "records",
     node: Annotated[
-        list[int] | None, typer.Option("--node", metavar="ID", show_default=False, help="Only what this node holds.")
+        list[int] | None,
+        typer.Option("--node", metavar="ID", show_default=False, help="Print only what this node holds. Repeatable."),
     ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", metavar="NAME", show_default=False, help="Only files of this name or glob.")
+        str | None,
+        typer.Option(
+            "--file",
+            metavar="NAME",
+            show_default=False,
+            help="Print only files with this name, or files that match this glob.",
+        ),
     ] = None,
     from_offset: Annotated[
         int | None,
-        typer.Option("--from", metavar="OFFSET", show_default=False, help="Records from this offset of the log on."),
+        typer.Option(
+            "--from", metavar="OFFSET", show_default=False, help="Print only log records at or after this offset."
+        ),
     ] = None,
     to_offset: Annotated[
         int | None,
-        typer.Option("--to", metavar="OFFSET", show_default=False, help="Records below this offset of the log."),
+        typer.Option("--to", metavar="OFFSET", show_default=False, help="Print only log records before this offset."),
     ] = None,
     record_type: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", show_default=False, help="Only records of this type.")
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", show_default=False, help="Print only records of this type. Repeatable."),
     ] = None,
 ) -> None:
-    """Print every record below PATH: each distinct one once, secrets as fingerprints.
+    """Print every record below PATH once, with fingerprints in place of secrets.
 
-    JSON has the columns of the table. A table is printed as text on a terminal and in a pipe alike. Bytes that could
-    not be read are named on stderr, with what Kafka would do there; NoOp records have no row.
+    If several replicas hold a record, it is still printed once. NoOp records have no row. JSON has every column of the
+    table, and the text has the main ones. The text is the same on a terminal and in a pipe. Bytes that could not be
+    read are named on stderr, with what Kafka would do there.
 
     \b
     Examples:
@@ -131,11 +142,11 @@ def refuse_mixed(style: DumpFormat, output: Format, table: DumpTable, *row_filte
     """Raises UsageError for options of rows with --format kafka, and for a filter of records with another table."""
     is_filtered = any(row_filter not in (None, []) for row_filter in row_filters)
     if style == "kafka" and (output is not Format.TABLE or table != "records"):
-        raise UsageError("--format kafka is a text of its own: leave --output and --table out")
+        raise UsageError("--format kafka has its own format: leave out --output and --table")
     if style == "kafka" and is_filtered:
-        raise UsageError("--format kafka prints whole files: choose them by --node, --capture or --file")
+        raise UsageError("--format kafka prints whole files: choose files with --node, --capture or --file")
     if table != "records" and is_filtered:
-        raise UsageError(f"--from, --to and --type choose records: leave them out with --table {table}")
+        raise UsageError(f"--from, --to and --type select records: leave them out with --table {table}")
 
 
 def type_name(asked: str, dialect: Dialect) -> str:
@@ -146,7 +157,7 @@ def type_name(asked: str, dialect: Dialect) -> str:
     record_type = by_letters.get(_letters(asked)) or by_letters.get(_letters(asked) + "record")
     if record_type is None:
         near = get_close_matches(_letters(asked), by_letters, n=1, cutoff=0.5)
-        hint = f", perhaps {by_letters[near[0]]}" if near else ""
+        hint = f", did you mean {by_letters[near[0]]}?" if near else ""
         raise UsageError(f"--type: {asked!r}: expected a record type{hint}")
     return record_type
 
@@ -197,7 +208,7 @@ def _remark_on_offsets(clusters: Clusters) -> None:
         if captures:
             first = min(row["log_start_offset"] or 0 for row in captures)
             last = max(row["log_end_offset"] for row in captures) - 1
-            remark(f"{cluster.title}: nothing there; its logs hold offsets {first} to {last}")
+            remark(f"{cluster.title}: no record matches; its logs hold offsets {first} to {last}")
 
 
 def _of_the_log(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -245,7 +256,7 @@ class _DamageLines:
         for line in self.lines:
             remark(line)
         if self.count > len(self.lines):
-            remark(f"{self.count - len(self.lines)} more: --table decode_errors")
+            remark(f"{self.count - len(self.lines)} more: --table decode_errors lists them")
 
 
 def _dump_as_kafka(clusters: Clusters, dialect: Dialect, *, reveal_secrets: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kraft_audit.text.output import neutral
+from kraft_audit.text.output import Output
 
 
 class UsageError(Exception):
@@ -13,10 +13,10 @@ class UsageError(Exception):
 
 def complain(text: str) -> None:
     """One line on stderr, harmless whatever it quotes."""
-    sys.stderr.write(f"kraft-audit: {neutral(text)}\n")
+    Output(stream=sys.stderr).text(f"kraft-audit: {text}", hanging=2)
     sys.stderr.flush()
 
 
 def remark(text: str) -> None:
     """A line for people beside the results: on stderr, so that results stay what they are."""
-    sys.stderr.write(f"{neutral(text)}\n")
+    Output(stream=sys.stderr).text(text, hanging=2)

@@ -42,32 +42,47 @@ SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 def evidence(
     path: Annotated[
-        str | None, typer.Argument(metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive.")
+        str | None,
+        typer.Argument(
+            metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, or URI."
+        ),
     ] = None,
     out: Annotated[
-        FilePath | None, typer.Option("--out", metavar="FILE", show_default=False, help="The zip to write.")
+        FilePath | None,
+        typer.Option("--out", metavar="FILE", show_default=False, help="Write the pack to this new zip file."),
     ] = None,
     sign: Annotated[
         FilePath | None,
-        typer.Option(metavar="KEY", show_default=False, help="Sign the manifest: an Ed25519 private key as PEM."),
+        typer.Option(metavar="KEY", show_default=False, help="Sign the manifest with this Ed25519 private key (PEM)."),
     ] = None,
     verify: Annotated[
-        FilePath | None, typer.Option(metavar="FILE", show_default=False, help="Check a pack against its manifest.")
+        FilePath | None, typer.Option(metavar="FILE", show_default=False, help="Check this pack against its manifest.")
     ] = None,
     expect: Annotated[
-        str | None, typer.Option(metavar="SHA256", show_default=False, help="With --verify: that of its manifest.")
+        str | None,
+        typer.Option(
+            metavar="SHA256", show_default=False, help="With --verify: the SHA-256 that the manifest must have."
+        ),
     ] = None,
     key: Annotated[
         FilePath | None,
-        typer.Option(metavar="KEY", show_default=False, help="With --verify: the public key that signed it, as PEM."),
+        typer.Option(
+            metavar="KEY",
+            show_default=False,
+            help="With --verify: the public key (PEM) that must have signed the manifest.",
+        ),
     ] = None,
     lake: Annotated[
         str | None,
-        typer.Option(metavar="LAKE", show_default=False, help="With --verify: compare committed batches with a lake."),
+        typer.Option(
+            metavar="LAKE", show_default=False, help="With --verify: compare the committed batches with this lake."
+        ),
     ] = None,
     before: Annotated[
         FilePath | None,
-        typer.Option(metavar="FILE", show_default=False, help="An earlier pack: whether history was rewritten since."),
+        typer.Option(
+            metavar="FILE", show_default=False, help="Earlier pack: check whether history was rewritten since."
+        ),
     ] = None,
     log_files: AuthorizerLogs = None,
     zone: AuthorizerZone = "UTC",
@@ -75,18 +90,19 @@ def evidence(
     default: Defaults = None,
     dialect: DialectOption = Dialect.KIP853,
 ) -> int:
-    """Write an evidence pack: findings, the records and batch headers behind them, redacted, with a hash of every file.
+    """Write an evidence pack: a zip of findings and of the records and batch headers behind them, redacted.
 
-    The manifest also holds the SHA-256 of each file that was read, and of the archive where PATH is one. Who changes a
-    pack can renew its manifest, too: write the manifest's SHA-256 down elsewhere for --expect, or sign it for --key.
+    The manifest holds the SHA-256 of every file in the pack, and of every file that was read. If PATH is an archive,
+    the manifest holds its SHA-256 too. Somebody who changes a pack can rewrite its manifest as well. So either keep the
+    manifest's SHA-256 elsewhere and pass it to --expect, or sign the pack with --sign and check it with --key.
 
-    The pack also holds a hash chain of the committed batches, of the cluster and of each disk, and names the disks that
-    differ. --before compares it with an earlier pack, byte by byte: an altered batch is named, its CRC forged or not,
-    on one disk or on all. With --authorizer-log the pack says who made each change.
+    The pack also holds hash chains of the committed batches, one for the cluster and one for each disk, and names the
+    disks that differ. --before compares these batches with those of an earlier pack, byte by byte. It names a batch
+    that was altered on one disk or on all of them, even if the CRC was forged. With --authorizer-log the pack says who
+    made each change.
 
-    Exit code 1 where committed batches are others than in an earlier pack. With --verify also where a pack is not as
-    its manifest says, not as expected, not signed by the key, or has other committed batches than the lake; 3 where a
-    file is no pack.
+    Exit code 1 if the committed batches differ from those in an earlier pack. With --verify, exit code 1 also if the
+    pack does not match its manifest, --expect, --key or --lake. Exit code 3 if a file is not a pack.
 
     \b
     Examples:
@@ -95,17 +111,17 @@ def evidence(
     """
     if verify is not None:
         if path is not None or out is not None or sign is not None or log_files:
-            raise UsageError("--verify takes a pack alone: leave PATH, --out, --sign and --authorizer-log out")
+            raise UsageError("--verify only reads a pack: leave out PATH, --out, --sign and --authorizer-log")
         is_whole = _verified(verify, expect, key)
         is_as_read = lake is None or _is_as_read(verify, lake, is_whole=is_whole)
         is_as_before = before is None or _is_as_before(verify, before, _chains_of(before), is_whole=is_whole)
         return 0 if is_whole and is_as_read and is_as_before else EXIT_FINDINGS
     if expect is not None or key is not None or lake is not None:
-        raise UsageError("--expect, --key and --lake go with --verify")
+        raise UsageError("--expect, --key and --lake need --verify")
     if path is None or out is None:
         raise UsageError("evidence needs PATH and --out FILE, or --verify FILE")
     if out.exists():
-        raise UsageError(f"--out: {out}: is there already")
+        raise UsageError(f"--out: {out} exists already: choose a new file")
     refuse_within(out, path)
     earlier = [] if before is None else _chains_of(before)
     _write(ConfiguredLogs(path, None, capture, dialect, default), out, sign, earlier, read_log(log_files, zone))

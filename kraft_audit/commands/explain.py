@@ -11,9 +11,9 @@ from kraft_audit.text.output import Output
 
 
 def explain(
-    rule: Annotated[str, typer.Argument(metavar="RULE", show_default=False, help="Id or name of a rule.")],
+    rule: Annotated[str, typer.Argument(metavar="RULE", show_default=False, help="Id or name of the rule.")],
 ) -> None:
-    """Explain a rule: when it is raised, why it matters, what to do, what it needs, where that is written.
+    """Explain one rule: when it is raised, why it matters, what to do, what input it needs, and its sources.
 
     \b
     Examples:

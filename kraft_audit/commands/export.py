@@ -23,22 +23,37 @@ if TYPE_CHECKING:
 
 def export(
     lake: LakePath,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", show_default=False, help="A new or empty folder.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", show_default=False, help="Write into this new or empty folder.")
+    ],
     cluster: Annotated[
-        str | None, typer.Option(metavar="C", show_default=False, help="Id or name; not needed where there is one.")
+        str | None,
+        typer.Option(
+            metavar="CLUSTER", show_default=False, help="Cluster id or name, if the lake holds several clusters."
+        ),
     ] = None,
     from_offset: Annotated[
-        int | None, typer.Option("--from", min=0, show_default=False, help="First offset; default: the earliest.")
+        int | None,
+        typer.Option(
+            "--from", metavar="OFFSET", min=0, show_default=False, help="First offset. Default: the earliest."
+        ),
     ] = None,
     to_offset: Annotated[
-        int | None, typer.Option("--to", min=1, show_default=False, help="End offset, exclusive; default: the end.")
+        int | None,
+        typer.Option(
+            "--to",
+            metavar="OFFSET",
+            min=1,
+            show_default=False,
+            help="End offset (exclusive). Default: the end of the log.",
+        ),
     ] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="How the summary is printed.")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("--output", "-o", help="Format of the summary.")] = Format.TABLE,
 ) -> None:
-    """Write a range of a lake's archive as a node dir with a log dir, which Kafka's own tools read.
+    """Write a range of a lake's archive as a node dir that Kafka's own tools can read.
 
-    Batches are whole, offsets and epochs the original ones, CRCs right; secrets stay fingerprints, and records that no
-    schema here knows are NoOps. DIR is there whole or not at all, and is never written over.
+    Batches are whole, with their original offsets and epochs and correct CRCs. Secrets stay fingerprints. Records of a
+    type that kraft-audit does not know become NoOp records. DIR is written whole or not at all.
 
     \b
     Examples:

@@ -13,10 +13,10 @@ COLUMNS: Final = table_columns("severity state from to headline effects rules", 
 
 
 def incidents(logs: JudgedLogs, output: OutputFormat = Format.TABLE) -> int:
-    """List what happened, open incidents first: broker stops and losses, epochs without a leader, a stopped quorum.
+    """List incidents, open ones first: broker stops, lost brokers, epochs without a leader, a stopped quorum.
 
-    An incident folds the findings that one operation in the log brought about. JSON has its events, its effects on
-    partitions, and the ids of its findings; `check` prints findings that no incident explains, too.
+    An incident groups the findings that have one cause in the log. JSON adds the incident's events, its effects on
+    partitions, and the ids of its findings. `check` also prints findings that belong to no incident.
 
     \b
     Examples:

@@ -37,29 +37,37 @@ def maintain(
     lake: LakePath,
     conf: Annotated[
         Path | None,
-        typer.Option("--conf", metavar="FILE", show_default=False, help="Retention and layout, as conf/maintain.yaml."),
+        typer.Option(
+            "--conf",
+            metavar="FILE",
+            show_default=False,
+            help="Retention and layout, in the format of conf/maintain.yaml.",
+        ),
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="NAME", show_default=False, help="Only this table; may be repeated."),
+        typer.Option("--table", metavar="NAME", show_default=False, help="Maintain only this table. Repeatable."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, but change nothing.")] = False,
     committer: Annotated[
         Literal["deltalake", "spark"],
-        typer.Option(help="spark: liquid clustering, and lakes that Spark commits to."),
+        typer.Option(help="spark: commit through Spark, for liquid clustering or if runs do so too."),
     ] = "deltalake",
     staging: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", show_default=False, help="With --committer spark: the fleet's, where its lease is."
+            metavar="FOLDER",
+            show_default=False,
+            help="With --committer spark: the fleet's staging folder, which holds the lease.",
         ),
     ] = None,
     spark_conf: SparkConf = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Join small files, drop rows past their retention, and delete files that no table version names.
+    """Join small files, delete rows past their retention, and delete files that no table version uses.
 
-    Queries give the same answers as before. `run` must finish an open plan first. Exit code 3 where a table failed.
+    Apart from the rows past their retention, queries return what they returned before. If a plan is open, finish it
+    with `run` first. Exit code 3 if a table failed.
 
     \b
     Examples:

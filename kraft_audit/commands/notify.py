@@ -31,18 +31,24 @@ COLUMNS: Final = table_columns("severity cluster event target stage headline why
 def notify(
     lake: LakePath,
     config: Annotated[
-        Path, typer.Option("--config", metavar="FILE", show_default=False, help="Targets and routes, as notify.yaml.")
+        Path,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            show_default=False,
+            help="Targets and routes, in the format of conf/notify.yaml.",
+        ),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be sent; send and record nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be sent, but send and record nothing.")
     ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Tell people what opened, got worse or was resolved since the last call, by incident.
+    """Send a message for each incident that opened, got worse or was resolved since the last call.
 
-    Each message is sent at least once, under a key that never changes: (incident, event, n). An incident is resolved
-    when two runs in turn read its cluster and did not find it; one that comes back within six hours is the same.
-    Call it after each run. Exit code 3 where a target did not take a message: the next call tries again.
+    Call it after each run. Each message is sent at least once, under a key that never changes: (incident, event, n). An
+    incident is resolved when two consecutive runs read its cluster and did not find it. If it comes back within six
+    hours, it is the same incident. Exit code 3 if a target did not take a message; the next call tries again.
 
     \b
     Examples:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat, place_of, state_at_place
+from kraft_audit.commands.arguments import (
+    POINT,
+    POINT_HELP,
+    ConfiguredLogs,
+    EveryLine,
+    OutputFormat,
+    place_of,
+    state_at_place,
+)
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results
 from kraft_audit.text.output import Format, neutral, table_columns
@@ -46,21 +54,31 @@ RUN_AGGREGATES: Final = [
 def partitions(
     logs: ConfiguredLogs,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="NAME", show_default=False, help="Only this topic, every change.")
+        str | None,
+        typer.Option(
+            "--topic", metavar="NAME", show_default=False, help="Show every change of this topic, and no other topic."
+        ),
     ] = None,
     show_all: EveryLine = False,
-    describe: Annotated[bool, typer.Option("--describe", help="As kafka-topics --describe, at the end.")] = False,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Print what kafka-topics --describe would print.")
+    ] = False,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="PLACE", show_default=False, help="With --describe: offset, time, `committed`."),
+        typer.Option(
+            "--at",
+            metavar=POINT,
+            show_default=False,
+            help=f"With --describe: the state {POINT_HELP}. Default: the end of the log.",
+        ),
     ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Show how leader, ISR and ELR of partitions changed, with the cause of each change.
+    """Show each change of a partition's leader, ISR or ELR, with its cause.
 
-    Changes of one cause that follow each other within a second are one line; --all, --topic and the formats for
-    programs have a line for each change of each partition. Exit code 3 where a cluster below PATH has no log that could
-    be replayed; the others are shown.
+    Changes with the same cause share a line if each follows the one before within a second. --all, --topic and the
+    formats for programs show a line for each change of each partition. If a cluster's log cannot be replayed, the
+    cluster is skipped and the exit code is 3.
 
     \b
     Examples:
@@ -68,9 +86,9 @@ def partitions(
       kraft-audit partitions samples/elr-06-kill-13-last-replica.tgz --describe
     """
     if describe and output is not Format.TABLE:
-        raise UsageError("--describe is a text of its own: leave --output out")
+        raise UsageError("--describe has its own format: leave out --output")
     if at is not None and not describe:
-        raise UsageError("--at goes with --describe: the ledger has every offset")
+        raise UsageError("--at needs --describe: without it every offset is shown")
     place = place_of("--at", at)
     import pyarrow as pa
 

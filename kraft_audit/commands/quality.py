@@ -27,20 +27,25 @@ def quality(
         typer.Option(
             metavar="DIR",
             show_default=False,
-            help="Where the Data Docs go; default: LAKE/_quality/plan-N; '' for none.",
+            help="Folder for the Data Docs. Default: LAKE/_quality/plan-N. '' writes none.",
         ),
     ] = None,
     fresh_hours: Annotated[
-        float, typer.Option(min=0, max=HOURS_MAX, help="A cluster that was not read for longer is a warning.")
+        float,
+        typer.Option(metavar="HOURS", min=0, max=HOURS_MAX, help="Warn if a cluster was not read for this many hours."),
     ] = 26.0,
     new: Annotated[
-        bool, typer.Option("--new", help="Only rows since the last check that passed; the whole lake once a day.")
+        bool,
+        typer.Option(
+            "--new", help="Check only rows since the last check that passed. Once a day, check the whole lake."
+        ),
     ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Check a lake's tables against their contracts: keys, nulls, values, offsets, epochs, the ledger, freshness.
 
-    Exit code 1 where a critical promise is broken: publish nothing from it then. Warnings are shown.
+    Exit code 1 if a critical check fails: publish nothing from the lake until it is repaired. Warnings are shown, and
+    do not change the exit code.
 
     \b
     Examples:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import ConfiguredLogs, OutputFormat
+from kraft_audit.capture.node_card import CONFIGURATION_FIELDS
+from kraft_audit.commands.arguments import NodeLogs, OutputFormat
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, open_logs
 from kraft_audit.text.output import Format, Output, neutral, table_columns
@@ -34,6 +35,28 @@ COLUMNS: Final = table_columns(
     },
 )
 
+NODE_KEYS: Final = (
+    *("capture", "path", "cluster_id", "node_id", "directory_id", "log", "leader_epoch", "leader_id", "voted_id"),
+    *("current_voters", "log_start_offset", "log_end_offset", "last_epoch", "snapshot_end_offset", "reached_epoch"),
+    "reached_offset",
+    *CONFIGURATION_FIELDS,
+)
+NODE_COLUMNS: Final = table_columns(
+    "node_id directory_id log leader_epoch leader_id voted_id current_voters log_end_offset reached_epoch "
+    "reached_offset roles configured_voters path",
+    {
+        "node_id": "node",
+        "directory_id": "directory",
+        "leader_epoch": "epoch",
+        "leader_id": "leader",
+        "voted_id": "voted",
+        "current_voters": "voters",
+        "log_end_offset": "log_end",
+        "reached_epoch": "reached",
+        "reached_offset": "from_offset",
+        "configured_voters": "configured",
+    },
+)
 PERMISSION_COLUMNS: Final = table_columns("node action answer why first", wide="why first")
 COMMAND_CLUSTERS_ASKED_MAX: Final = 20
 NOT_CAPTURED: Final = -1
@@ -47,20 +70,27 @@ ZERO_DIRECTORY: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def quorum(
-    logs: ConfiguredLogs,
-    status: Annotated[bool, typer.Option("--status", help="As kafka-metadata-quorum describe --status.")] = False,
+    logs: NodeLogs,
+    status: Annotated[
+        bool, typer.Option("--status", help="Print what kafka-metadata-quorum describe --status would print.")
+    ] = False,
     replication: Annotated[
-        bool, typer.Option("--replication", help="As kafka-metadata-quorum describe --replication.")
+        bool, typer.Option("--replication", help="Print what kafka-metadata-quorum describe --replication would print.")
+    ] = False,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="Show what all files of each node dir say of its node, and nothing else.")
     ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Show each captured replica: who it is, its epoch and votes, where its log ends, and what is proven committed.
+    """Show each captured replica: its role, epoch and vote, where its log ends, and what is proven committed.
 
-    Then what `may-i` answers about each controller, and of brokers what may not be done, all voters running.
+    A second table shows what `may-i` answers for each controller, and what you may not do to a broker. It assumes that
+    all voters run.
 
-    Of several captures below PATH the newest is shown, or the one that --capture names; earlier ones are evidence.
-    With --status and --replication, what only a live leader knows is -1, and a high watermark that the disks do not
-    decide is a range. JSON is an object; of several clusters below PATH, a list of them.
+    If PATH holds several captures, `quorum` shows the newest, or the one that --capture names. Earlier captures still
+    count as evidence. --status and --replication print -1 for what only a live leader knows. They print a range for a
+    high watermark that the disks do not decide. JSON is one object, or a list of objects if PATH holds several
+    clusters.
 
     \b
     Examples:
@@ -68,7 +98,9 @@ def quorum(
       kraft-audit quorum samples/dynamic-quorum.tgz --capture 09-leader-removed-while-leader --output json
     """
     if (status or replication) and output is not Format.TABLE:
-        raise UsageError("--status and --replication are texts of their own: leave --output out")
+        raise UsageError("--status and --replication have their own format: leave out --output")
+    if nodes:
+        return _show_cards(logs, output)
     from kraft_audit.recovery.may_i.permission_table import Permissions
     from kraft_audit.tables.bronze import CAPTURES
 
@@ -94,7 +126,29 @@ def quorum(
     return results.end_documents(documents)
 
 
-def _permissions(cluster: Cluster, logs: ConfiguredLogs, cluster_count: int) -> Permissions:
+def _show_cards(logs: NodeLogs, output: Format) -> int:
+    """The node cards of the newest capture of each cluster."""
+    results = Results(output, NODE_KEYS)
+    for cluster in results.each_history(logs):
+        results.title(cluster)
+        cards = [asdict(card) for card in cluster.nodes()]
+        if results.is_table:
+            cards = [{**card, **_texts_of(card)} for card in cards]
+        results.rows(cards, NODE_COLUMNS)
+    return results.end()
+
+
+def _texts_of(card: dict[str, Any]) -> dict[str, Any]:
+    """The lists of a card as people read them."""
+    voters = {name: _voters_text(card[name]) for name in ("current_voters", "configured_voters")}
+    return {**voters, "roles": ",".join(card["roles"] or ()) or None}
+
+
+def _voters_text(voters: tuple[int, ...] | None) -> str | None:
+    return None if voters is None else ",".join(map(str, voters)) or "none"
+
+
+def _permissions(cluster: Cluster, logs: NodeLogs, cluster_count: int) -> Permissions:
     """What may be done to each node, where that is asked of the newest capture and of few clusters."""
     from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
 

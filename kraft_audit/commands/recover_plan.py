@@ -10,11 +10,13 @@ from kraft_audit.text.output import Format
 
 
 def recover_plan(logs: ConfiguredLogs, show_all: EveryLine = False, output: OutputFormat = Format.TABLE) -> int:
-    """Say for each partition without a leader what Kafka will do, and what KIP-966's Balanced and Aggressive would.
+    """Say in which order to start brokers for partitions without a leader, and what Kafka will do for each partition.
 
-    Partitions with the same state and the same choices are shown together; --all shows each by itself. Where PATH holds
-    the brokers' data directories too, their logs show who is longest and what would be lost. It plans; it never acts.
-    A cluster that could not be read or replayed has one row, with the reason in `undecided`.
+    The last line is for disks that are lost for good: the election that kafka-leader-election takes. Partitions with
+    the same state are shown together; --all shows each partition. If PATH also holds the brokers' data directories, the
+    plan says where the logs end, and what would be lost. The JSON also says what the strategies of KIP-966 would do,
+    which Kafka never shipped. The command only plans; it changes nothing. A cluster that could not be read or replayed
+    has one row, and `undecided` says why.
 
     \b
     Examples:
@@ -22,7 +24,8 @@ def recover_plan(logs: ConfiguredLogs, show_all: EveryLine = False, output: Outp
       kraft-audit recover-plan samples/elr-06-kill-13-last-replica.tgz --output json
     """
     from kraft_audit.recovery.leaderless_partitions import RecoveryPlan
-    from kraft_audit.recovery.recovery_text import recovery_lines
+    from kraft_audit.recovery.recovery_text import CHOICE_INDENT, recovery_lines
+    from kraft_audit.recovery.start_order import start_lines
     from kraft_audit.rules.columns.lost_records import state_of_snapshot
     from kraft_audit.rules.judging import unreplayed_reason
 
@@ -33,7 +36,13 @@ def recover_plan(logs: ConfiguredLogs, show_all: EveryLine = False, output: Outp
         results.title(cluster, state_of_snapshot(cluster.history) or "")
         results.missing(cluster.history.gaps)
         for line in recovery_lines(plans, show_all=show_all) if undecided is None else [undecided]:
-            results.text(line)
+            results.text(line, CHOICE_INDENT if line.startswith(" ") else None)
+        if results.is_table and undecided is None and plans:
+            results.text("")
+            for number, step in enumerate(
+                start_lines(plans, cluster.history, logs.path, cluster.may_i, show_all=show_all)
+            ):
+                results.text(f"{'NEXT' if number == 0 else '':<{CHOICE_INDENT}}{step}", CHOICE_INDENT)
         if undecided is not None:
             results.add([undecided_row(keys, cluster.cluster_id, undecided)])
         results.add({"cluster_id": cluster.cluster_id, **asdict(plan), "undecided": None} for plan in plans)

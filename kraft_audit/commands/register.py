@@ -33,26 +33,30 @@ def register(
     lake: LakePath,
     catalog: Annotated[
         Catalog,
-        typer.Option(help="unity, glue and hive: Spark's SQL. athena, trino and duckdb: their own, to be printed."),
+        typer.Option(help="unity, glue and hive: SQL for Spark. athena, trino and duckdb: SQL in their own dialect."),
     ],
     schema: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Of the views, as kraft or main.kraft; the tables go to NAME_tables."),
+        typer.Option(
+            metavar="NAME", help="Schema of the views, for example kraft or main.kraft. Tables go to NAME_tables."
+        ),
     ] = "kraft",
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", show_default=False, help="New or empty folder: a file for each view."),
+        typer.Option(
+            "--out", metavar="DIR", show_default=False, help="Write a file for each view into this new or empty folder."
+        ),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Have Spark execute them, in the catalog that its settings name.")
+        bool, typer.Option("--execute", help="Let Spark execute the SQL in the catalog that its properties name.")
     ] = False,
     spark_conf: SparkConf = None,
     output: OutputFormat = Format.TABLE,
 ) -> None:
-    """Print what makes a lake's tables and views known to a catalog; nothing in the lake changes.
+    """Print the SQL that registers a lake's tables and views in a catalog. The lake itself does not change.
 
-    Tables hold the rows of every plan, of those that still run too: query the views. Where it has run before, the
-    statements change nothing but the views; Trino alone refuses a table that it knows.
+    Query the views, not the tables: the tables also hold rows of plans that still run. You can run the SQL again; it
+    then replaces the views and leaves the tables. Only Trino refuses a table that is already registered.
 
     \b
     Examples:
@@ -60,7 +64,9 @@ def register(
       kraft-audit register .demo/lake --catalog hive --schema audit --out catalog
     """
     if execute and catalog not in OF_SPARK:
-        raise UsageError(f"'--execute': {catalog} is no catalog of Spark: leave it out, and run what is printed there")
+        raise UsageError(
+            f"'--execute': Spark cannot write to {catalog}: leave out --execute, and run the printed SQL there"
+        )
     if execute:
         need_packages("register --execute", SPARK_PACKAGES, "spark")
     need_packages("register", LAKE_PACKAGES if catalog in OF_SPARK else (*LAKE_PACKAGES, "sqlglot"), "lake")

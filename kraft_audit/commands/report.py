@@ -32,27 +32,24 @@ def report(
             "--out",
             metavar="DIR",
             show_default=False,
-            help="html, ocsf: a folder. The others: a file, replaced whole where there is one.",
+            help="Folder for html and ocsf, file for the other formats.",
         ),
     ],
     output: Annotated[
         Literal["html", "csv", "parquet", "openmetrics", "ocsf"],
-        typer.Option("--output", help="Pages, or files for other programs."),
+        typer.Option("--output", help="html is for people, the others are for programs."),
     ] = "html",
-    region: Annotated[
-        str, typer.Option(metavar="NAME", help="Of ocsf: the region that the folders name.")
-    ] = "external",
-    account: Annotated[
-        str, typer.Option(metavar="ID", help="Of ocsf: the account that the folders name.")
-    ] = "external",
+    region: Annotated[str, typer.Option(metavar="NAME", help="ocsf only: region in the folder names.")] = "external",
+    account: Annotated[str, typer.Option(metavar="ID", help="ocsf only: account in the folder names.")] = "external",
 ) -> int:
-    """Write a report: a static site that needs no server, or findings and figures as files.
+    """Write a report: a static HTML site that needs no server, or findings and metrics as files.
 
-    PATH may also be a lake: the report then shows what the last closed plan left there, with the version of every
-    table. Of log dirs it shows what check finds, without Spark. A folder is overwritten only where it holds an earlier
-    report; a file is replaced whole. Where nothing can be read, an earlier report stays as it was.
+    If PATH holds logs, the report shows what `check` finds. If PATH is a lake, the report shows what the last closed
+    plan left there, with the version of every table. `report` needs no Spark. A folder is overwritten only if it holds
+    an earlier report. A file is always replaced. If nothing can be read, the earlier report stays as it is.
 
-    --output ocsf writes OCSF Compliance Findings as Parquet into a new folder, laid out as a security lake takes them.
+    --output ocsf writes OCSF Compliance Findings as Parquet into a new folder, in the layout that security lakes
+    expect.
 
     \b
     Examples:
@@ -100,7 +97,9 @@ def _source(logs: JudgedLogs, *, has_pages: bool) -> ReportSource:
 
         if is_lake(logs.path):
             if logs != JudgedLogs(logs.path):
-                raise UsageError("a lake was judged when it was written: leave out the options that are for log dirs")
+                raise UsageError(
+                    "PATH is a lake, whose rules ran when it was written: leave out the options that are for logs"
+                )
             return LakeSource(logs.path, has_pages=has_pages)
     elif looks_like_a_lake(logs.path):
         need_packages("a report of a lake", LAKE_PACKAGES, "lake")

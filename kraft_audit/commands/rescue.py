@@ -28,33 +28,47 @@ STEP_NUMBER_WIDTH: Final = 6
 def rescue(
     logs: LogsOrLake,
     from_node: Annotated[
-        int, typer.Option("--from", metavar="NODE", min=0, show_default=False, help="The copy to go on from.")
+        int,
+        typer.Option(
+            "--from", metavar="NODE", min=0, show_default=False, help="Continue from this node's copy of the log."
+        ),
     ],
-    out: Annotated[FilePath, typer.Option("--out", metavar="DIR", show_default=False, help="New or empty folder.")],
+    out: Annotated[
+        FilePath, typer.Option("--out", metavar="DIR", show_default=False, help="Write into this new or empty folder.")
+    ],
     node_id: Annotated[
-        int | None, typer.Option("--node-id", metavar="N", min=0, show_default=False, help="Another id for the node.")
+        int | None,
+        typer.Option("--node-id", metavar="N", min=0, show_default=False, help="Give the new node another id."),
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option("--endpoint", metavar="HOST:PORT", show_default=False, help="Where the node will listen."),
+        typer.Option(
+            "--endpoint", metavar="HOST:PORT", show_default=False, help="Where the new controller will listen."
+        ),
     ] = None,
     to: Annotated[
         int | None,
-        typer.Option("--to", metavar="OFFSET", min=0, show_default=False, help="Last record to keep, at most."),
+        typer.Option("--to", metavar="OFFSET", min=0, show_default=False, help="Drop records after this offset."),
     ] = None,
     static: Annotated[
         bool | None,
-        typer.Option("--static/--dynamic", show_default=False, help="Whether the node's config names the voters."),
+        typer.Option(
+            "--static/--dynamic",
+            show_default=False,
+            help="Make the quorum static (controller.quorum.voters) or dynamic.",
+        ),
     ] = None,
     gone: Gone = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Write a new node dir that one controller starts with when a majority is lost for good, and print the procedure.
+    """Write a node dir from which one controller starts the quorum again after a majority is lost for good.
 
-    The dir begins with a snapshot of the state of one copy, in an epoch and at an offset that no old disk can reach.
-    It is for a dynamic quorum, of kraft.version 1, where metadata.version is 3.9-IV0 or later; below it stays static.
-    Refused where `rescue-plan` is: exit code 1, or 4 where it is undecided. What is read is never written to. A copy of
-    a lake holds no secrets: it is refused where the state needs one.
+    The command then prints the procedure. The node dir starts with a snapshot of the state that one copy of the log
+    holds. Its epoch and offset are higher than any old disk can reach. The new quorum is dynamic (kraft.version 1) if
+    the controllers run Kafka 3.9 or later and metadata.version is at least 3.9-IV0. Otherwise it stays static.
+
+    `rescue` refuses whatever `rescue-plan` refuses: exit code 1, or 4 if the plan is undecided. It never writes to
+    PATH. A copy from a lake holds no secrets, so `rescue` refuses it if the state needs one.
 
     \b
     Examples:
@@ -100,7 +114,7 @@ def _chosen(clusters: Clusters, path: str, from_node: int) -> Cluster:
     if len(candidates) > 1:
         candidates = [each for each in candidates if any(part.node_id == from_node for part in each.plan.replicas)]
     if len(candidates) != 1:
-        raise UsageError(f"{path}: {len(clusters)} clusters there: choose one with --cluster")
+        raise UsageError(f"{path} holds {len(clusters)} clusters: choose one with --cluster")
     return candidates[0]
 
 
@@ -118,5 +132,5 @@ def _endpoint(text: str) -> tuple[str, int]:
     """Host and port of --endpoint. Raises UsageError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"--endpoint: {text!r}: expected HOST:PORT, as controller-1.example:9093")
+        raise UsageError(f"--endpoint: {text!r}: expected HOST:PORT, for example controller-1.example:9093")
     return host.strip("[]"), int(port)

@@ -24,14 +24,15 @@ OPERATIONS_SHOWN: Final = 8
 
 
 def rescue_plan(logs: LogsOrLake, gone: Gone = None, output: OutputFormat = Format.TABLE) -> int:
-    """Rank every copy of the metadata log that is left when a majority of the controllers is lost for good.
+    """Rank the copies of the metadata log that are left after a majority of the controllers is lost for good.
 
-    For each copy: through which offset it surely keeps what was committed, and what going on from it would lose, bring
-    back and make committed. Nothing is written. Exit code 0 where a plan stands, 1 where it is refused, as where a
-    majority may live, 4 where it is undecided.
+    For each copy, the plan says up to which offset it certainly keeps every committed record. It also says what a
+    quorum that continues from this copy would lose, bring back and commit. The command writes nothing. Exit code 0 if
+    there is a plan, 4 if it is undecided. Exit code 1 if the plan is refused, for example because a majority may still
+    be alive.
 
-    A lake holds copies as well, as the disks were when it read them: --lake ranks them with the disks below PATH, and
-    PATH may be the lake where no disk is left.
+    A lake also holds copies: each disk as it was when `run` read it. --lake ranks those copies together with the disks
+    below PATH. If no disk is left, PATH may be the lake.
 
     \b
     Examples:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import (
-    AT_HELP,
+    POINT,
+    POINT_HELP,
     LogsOrLake,
     OutputFormat,
     place_of,
@@ -37,48 +38,68 @@ KEYS: Final = ("cluster_id", "kind", "subject", "command", "blanks")
 
 def restore_kit(
     logs: LogsOrLake,
-    at: Annotated[str | None, typer.Option("--at", metavar="PLACE", show_default=False, help=AT_HELP)] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar=POINT, show_default=False, help=f"Restore the state {POINT_HELP}."),
+    ] = None,
     branch: BranchOption = None,
     only_lost: Annotated[
         bool,
-        typer.Option("--only-lost", help="Only what a diverged or truncated log, or what a rescue left out, had more."),
+        typer.Option("--only-lost", help="Restore only what divergence, truncation or a rescue lost."),
     ] = False,
     old_disks: Annotated[
         str | None,
-        typer.Option("--old-disks", metavar="PATH", show_default=False, help="Of a rescue: if not where it read them."),
+        typer.Option(
+            "--old-disks",
+            metavar="PATH",
+            show_default=False,
+            help="Where the old disks of a rescue are now, if they moved.",
+        ),
     ] = None,
     strimzi: Annotated[
         bool, typer.Option("--strimzi", help="Print KafkaTopic and KafkaUser resources instead of commands.")
     ] = False,
     any_brokers: Annotated[
-        bool, typer.Option("--any-brokers", help="The other cluster's brokers have other ids: Kafka places replicas.")
+        bool,
+        typer.Option("--any-brokers", help="Let Kafka place replicas, because the other cluster has other broker ids."),
     ] = False,
     internal_topics: Annotated[
-        bool, typer.Option("--internal-topics", help="Kafka's internal topics too, such as __consumer_offsets.")
+        bool, typer.Option("--internal-topics", help="Also restore internal topics, such as __consumer_offsets.")
     ] = False,
     bootstrap_server: Annotated[
         str | None,
-        typer.Option("--bootstrap-server", metavar="HOST:PORT", show_default=False, help="Of the other cluster."),
+        typer.Option(
+            "--bootstrap-server", metavar="HOST:PORT", show_default=False, help="Bootstrap server of the other cluster."
+        ),
     ] = None,
     command_config: Annotated[
         str | None,
-        typer.Option("--command-config", metavar="FILE", show_default=False, help="What the tools log in with there."),
+        typer.Option(
+            "--command-config",
+            metavar="FILE",
+            show_default=False,
+            help="Client config with which Kafka's tools reach the other cluster.",
+        ),
     ] = None,
     out: Annotated[
-        FilePath | None, typer.Option("--out", metavar="DIR", show_default=False, help="New or empty folder for files.")
+        FilePath | None,
+        typer.Option(
+            "--out", metavar="DIR", show_default=False, help="Also write the script into this new or empty folder."
+        ),
     ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Print a script of Kafka's own commands that brings the state back on another cluster: topics, configs, ACLs.
+    """Print a script of Kafka's own commands that rebuilds this cluster's state on another cluster.
 
-    Also client quotas and SCRAM users, whose passwords are blanks to fill in: logs and this output hold no secrets.
-    What no command brings back stands in the script's head, with the reason. The script can be run again.
+    The script restores topics, configs, ACLs, client quotas and SCRAM users. Passwords are blanks that you fill in: the
+    log does not hold them, and this output never shows a secret. The head of the script lists what no command can
+    restore, with the reason. You can run the script again.
 
-    With --only-lost the script is for the cluster itself: PATH holds logs that parted, or is the dir that `rescue`
-    wrote, whose rescue.json says where the old disks were.
+    With --only-lost the script is for the cluster itself. PATH then holds logs that diverged, or is the node dir that
+    `rescue` wrote. The rescue.json in that dir says where the old disks were.
 
-    PATH may be a lake: its archive has the state of any time, and what logs held that were truncated since. With --lake
-    beside disks, what only the lake still holds counts as lost.
+    PATH may be a lake. Its archive holds the state at any time. It also holds records that were truncated later. With
+    --only-lost and --lake, whatever only the lake still holds counts as lost.
 
     \b
     Examples:
@@ -95,13 +116,13 @@ def restore_kit(
 
     place = place_of("--at", at)
     if only_lost and at is not None:
-        raise UsageError("--only-lost compares the ends of logs: leave --at out")
+        raise UsageError("--only-lost compares the ends of logs: leave out --at")
     if strimzi and only_lost:
-        raise UsageError("--strimzi: a resource holds all of a topic or user: leave --only-lost out")
+        raise UsageError("--strimzi: a resource describes a whole topic or user: leave out --only-lost")
     if strimzi and output in (Format.CSV, Format.JSONL):
-        raise UsageError("--strimzi is YAML: leave --output out, or take json")
+        raise UsageError("--strimzi prints YAML: leave out --output, or use --output json")
     if old_disks is not None and not only_lost:
-        raise UsageError("--old-disks is for --only-lost")
+        raise UsageError("--old-disks needs --only-lost")
     if out is not None:
         refuse_within(out, logs.path)
         if logs.lake is not None:
@@ -115,10 +136,10 @@ def restore_kit(
         logs = replace(logs, lake=None)  # it is a copy of the old disks, and none of the rescued one
     for cluster, moment in results.each_moment(logs, REPLAY_TABLES, None if branch is None else branch_of(branch)):
         if documents:
-            raise UsageError(f"{logs.path}: several clusters there: choose one with --cluster")
+            raise UsageError(f"{logs.path} holds several clusters: choose one with --cluster")
         state = state_at_place(moment, place)
         if state.offset < 0:
-            raise UsageError("--at: the log begins later: there is no state to bring back")
+            raise UsageError("--at: the log starts later, so there is no state to restore")
         made = _lost(cluster, moment, state, request, old_disks, lake) if only_lost else _whole(cluster, state, request)
         heading = list(kit_heading(cluster.title, moment, state, made.kit, made.lost))
         files = {"restore.sh": list(script(made.kit, heading, old_log_steps(made.old_logs, made.next_producer_id)))}
@@ -206,13 +227,17 @@ def _lost_by_rescue(
         is_lake = looks_like_a_lake(place)
         opened = kraft_audit.open_lake(place) if is_lake else kraft_audit.open(place, **same)
     except InputError as problem:
-        raise InputError(place, f"{problem.detail}; rescue.json names the old disks so: --old-disks") from None
+        raise InputError(
+            place, f"{problem.detail}; rescue.json names this path for the old disks: --old-disks names another"
+        ) from None
     with opened as clusters:
         for old in clusters:
             source = rescued_from(old.reading, declared)
             if source is not None:
                 return _lost_of(old, old.lost_logs(*source), state, request)
-    raise UsageError(f"{place}: the copy that the rescue went on from is not there: --old-disks names another place")
+    raise UsageError(
+        f"{place}: the copy from which the rescue continued is not there: name the old disks with --old-disks"
+    )
 
 
 def _lost_of(old: Cluster, logs: list[LostLog], state: ClusterState, request: KitRequest) -> _Made:

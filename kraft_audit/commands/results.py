@@ -16,6 +16,8 @@ from kraft_audit.commands.arguments import (
     JudgedLogs,
     Logs,
     LogsOrLake,
+    NodeLogs,
+    configurations_of,
     identities,
     need_packages,
     node_ids_of,
@@ -23,6 +25,7 @@ from kraft_audit.commands.arguments import (
 from kraft_audit.commands.ending import UsageError, complain, remark
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, OutputRow, ShownColumn
+from kraft_audit.text.watched_work import doing, ended, expect
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.schemas import Dialect
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 READ_ATTEMPTS: Final = 3
 READ_AGAIN_AFTER_S: Final = 0.5
 IS_A_LAKE: Final = (
-    "a lake, not log dirs: its findings are in `kraft-audit report LAKE --out DIR` and `kraft-audit tables LAKE`"
+    "a lake, not log dirs: `kraft-audit report LAKE --out DIR` and `kraft-audit tables LAKE` show its findings"
 )
 
 
@@ -64,9 +67,11 @@ class Results:
         """Every cluster below PATH. Raises UsageError, InputError."""
         with open_logs(logs) as clusters:
             self.cluster_count = len(clusters)
+            expect(len(clusters), clusters.size_bytes)
             for number, cluster in enumerate(clusters):
                 self._space(number)
                 yield cluster
+                ended(1)
 
     def each_history(self, logs: Logs, *, keeps_records: bool = False) -> Iterator[Cluster]:
         """Every cluster below PATH with its history read; stderr names those of whose log nothing could be read.
@@ -95,6 +100,7 @@ class Results:
         without_log: list[NoCanonicalLogError] = []
         number = 0
         with open_logs(replace(logs, capture=None)) as clusters:
+            expect(len(clusters), clusters.size_bytes)
             for cluster in clusters.with_capture(logs.capture):
                 try:
                     moment = cluster.moment(logs.capture, tables=tables, branch=branch)
@@ -104,6 +110,7 @@ class Results:
                 self._space(number)
                 number += 1
                 yield cluster, moment
+                ended(1)
         if without_log and not number:
             raise without_log[0]
         for passed_over in without_log:
@@ -119,10 +126,10 @@ class Results:
         if self.is_table:
             self.out.title(f"{cluster.title}{f'   {more}' if more else ''}")
 
-    def text(self, text: str) -> None:
-        """For people: a line of text."""
+    def text(self, text: str, hanging: int | None = None) -> None:
+        """For people: a line of text, as `Output.text` prints it."""
         if self.is_table:
-            self.out.text(text)
+            self.out.text(text, hanging)
 
     def missing(self, gaps: Sequence[tuple[int, int]]) -> None:
         """For people: which records are missing in what is shown, if any are."""
@@ -193,6 +200,7 @@ def open_logs(logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = No
     if isinstance(logs, LogsOrLake) and looks_like_a_lake(logs.path):
         return _open_lake(logs)
     judged = logs if isinstance(logs, JudgedLogs) else None
+    doing(f"opening {logs.path}")
     try:
         clusters = kraft_audit.open(
             logs.path,
@@ -206,6 +214,7 @@ def open_logs(logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = No
             gone=() if judged is None else node_ids_of("--gone", judged.gone),
             lake=lake,
             named=identities(logs.named),
+            configurations=configurations_of(logs.config) if isinstance(logs, NodeLogs) else {},
         )
     except InputError as problem:
         if problem.path == logs.path and looks_like_a_lake(logs.path):
@@ -224,9 +233,9 @@ def _open_lake(logs: LogsOrLake) -> Clusters:
 
     need_packages("a lake", LAKE_PACKAGES, "lake")
     if logs.lake is not None:
-        raise UsageError(f"--lake: {logs.path} is a lake itself")
+        raise UsageError(f"--lake: PATH {logs.path} is a lake already: leave out --lake")
     if logs.dialect != Dialect.KIP853:
-        raise UsageError("--dialect: a lake knows the dialect of its logs")
+        raise UsageError("--dialect: PATH is a lake, which knows the dialect of its logs: leave out --dialect")
     return kraft_audit.open_lake(logs.path, cluster=logs.cluster, defaults=static_defaults(logs.default))
 
 
@@ -273,4 +282,4 @@ def remark_on_key() -> None:
     from kraft_audit.lake.redaction_key import KEY_VARIABLE
 
     if not os.environ.get(KEY_VARIABLE) and sys.stderr.isatty():
-        remark(f"secrets are fingerprinted under a key of this run; {KEY_VARIABLE} names a file for a lasting one")
+        remark(f"fingerprints of secrets differ from run to run, unless {KEY_VARIABLE} names a key file")

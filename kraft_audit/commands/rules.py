@@ -11,7 +11,7 @@ COLUMNS: Final = table_columns("rule name severity raised_when", {"raised_when":
 
 
 def rules(output: OutputFormat = Format.TABLE) -> None:
-    """List every rule that check applies.
+    """List every rule that `check` applies.
 
     \b
     Examples:

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+import shlex
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from kraft_audit.commands.arguments import LAKE_PACKAGES, SPARK_PACKAGES, Gone, Running, need_packages, node_ids_of
+from kraft_audit.commands.arguments import (
+    LAKE_PACKAGES,
+    SPARK_PACKAGES,
+    Gone,
+    Quiet,
+    Running,
+    need_packages,
+    node_ids_of,
+)
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE, EXIT_USAGE
+from kraft_audit.text.output import Output
 
 if TYPE_CHECKING:
     from kraft_audit.lake.delta import Lake
     from kraft_audit.lake.gold.gold_merge import GoldEngine
     from kraft_audit.lake.gold.gold_tables import GoldTables
+    from kraft_audit.lake.gold.open_incidents import ClusterSummary
     from kraft_audit.lake.ledger_state import Manifest
     from kraft_audit.lake.pipeline import Run, Step
     from kraft_audit.lake.progress import Progress, RunResult
@@ -35,55 +46,64 @@ LOCAL_BYTES_MAX: Final = 2 * 10**9
 
 SparkConf = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", show_default=False, help="Spark properties that win over the defaults."),
+    typer.Option(metavar="FILE", show_default=False, help="File of Spark properties, which override the defaults."),
 ]
 
 
 def run(
     fleet: Annotated[
         str | None,
-        typer.Argument(metavar="FLEET.yaml", show_default=False, help="Clusters, their paths, the lake; or its URI."),
+        typer.Argument(
+            metavar="FLEET.yaml",
+            show_default=False,
+            help="File or URI that names the clusters, their paths and the lake.",
+        ),
     ] = None,
     lake: Annotated[
-        str | None, typer.Option(metavar="LAKE", show_default=False, help="Another lake than the file names.")
+        str | None,
+        typer.Option(metavar="LAKE", show_default=False, help="Use this lake instead of the one in FLEET.yaml."),
     ] = None,
     source: Annotated[
         Literal["logs", "archive"],
-        typer.Option("--from", help="archive: silver tables and findings again, from the lake alone."),
+        typer.Option("--from", help="archive: rebuild silver tables and findings from the lake alone."),
     ] = "logs",
     only: Annotated[
         Literal["plan", "stage", "commit", "close", "findings", "risk"] | None,
-        typer.Option(show_default=False, help="One step; stage, commit and close are of every open plan."),
+        typer.Option(show_default=False, help="Run only this step. stage, commit and close act on every open plan."),
     ] = None,
     engine: Annotated[
         Engine | None,
         typer.Option(
             show_default=False,
-            help="local: processes of this machine, no Java. Default: local where no Spark is configured and little "
-            "is new, else spark.",
+            help="local: processes of this machine, without Java. Default: local if no Spark is configured and little "
+            "is new, otherwise spark.",
         ),
     ] = None,
     spark_conf: SparkConf = None,
     committer: Annotated[
         Literal["deltalake", "spark"] | None,
-        typer.Option(show_default=False, help="spark: where only Spark reaches the lake."),
+        typer.Option(show_default=False, help="spark: commit through Spark, if only Spark can reach the lake."),
     ] = None,
     cluster: Annotated[
         list[str] | None,
-        typer.Option("--cluster", metavar="NAME", show_default=False, help="Only this cluster; may be repeated."),
+        typer.Option("--cluster", metavar="NAME", show_default=False, help="Read only this cluster. Repeatable."),
     ] = None,
-    finish: Annotated[bool, typer.Option("--finish", help="Only finish the plans that killed runs left open.")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="Only finish plans that killed runs left open.")] = False,
     abandon: Annotated[
         int | None,
         typer.Option(
             metavar="PLAN",
             min=1,
             show_default=False,
-            help="Only end this open plan so that nothing of it counts.",
+            help="Only discard this open plan, so that none of its rows count.",
         ),
     ] = None,
     tables_only: Annotated[
-        bool, typer.Option("--tables-only", help="End with the tables, for `quality` to judge, before --only findings.")
+        bool,
+        typer.Option(
+            "--tables-only",
+            help="Stop after close, so that `quality` can check the tables before `run --only findings`.",
+        ),
     ] = False,
     tolerate: Annotated[
         int | None,
@@ -92,25 +112,30 @@ def run(
             min=0,
             max=100,
             show_default=False,
-            help="Exit code 0 unless all clusters failed, or several, more than this, for one reason.",
+            help="Fail only if more than this share of clusters fail for the same reason, or all of them. "
+            "One failure among several clusters never fails the run.",
         ),
     ] = None,
     running: Running = False,
     gone: Gone = None,
     log_format: Annotated[
         Literal["text", "json"],
-        typer.Option("--log-format", help="json: an object a line with run, step and cluster, on stderr."),
+        typer.Option("--log-format", help="json: one object per line on stderr, with run, step and cluster."),
     ] = "text",
     output: Annotated[
-        Literal["table", "json"], typer.Option("--output", "-o", help="How the summary is printed.")
+        Literal["table", "json"], typer.Option("--output", "-o", help="Format of the summary.")
     ] = "table",
+    quiet: Quiet = False,
 ) -> int:
     """Read what is new in a fleet's log dirs into Delta tables, on Spark or in processes of this machine.
 
-    Plan, stage, commit, close, findings, risk: the next run finishes one that was killed, and reading the same logs
-    twice adds nothing. Both engines write the same rows, and may take turns on one lake. With --from archive no log
-    dir is read: replay and rules run again over all that was archived. --running and --gone are about one --cluster and
-    this run; `running` and `gone` in FLEET.yaml hold for every run.
+    A run has six steps: plan, stage, commit, close, findings, risk. If a run is killed, the next run finishes it.
+    Reading the same logs twice adds nothing. Both engines write the same rows, so you can switch between them on one
+    lake.
+
+    --from archive reads no log dir. It replays everything that the lake archived and applies the rules again. --running
+    and --gone apply to this run only, and to one cluster. To apply them to every run, set `running` and `gone` in
+    FLEET.yaml.
 
     \b
     Examples:
@@ -124,9 +149,9 @@ def run(
         need_packages("run --engine spark", SPARK_PACKAGES, "spark")
     need_packages("run", LAKE_PACKAGES, "lake")
     if fleet is None and not (source == "archive" and lake):
-        raise UsageError("run needs FLEET.yaml; or --lake LAKE with --from archive")
+        raise UsageError("run needs FLEET.yaml, or --from archive with --lake LAKE")
     if abandon is not None and (finish or only is not None):
-        raise UsageError("--abandon does nothing else: leave out --finish and --only")
+        raise UsageError("--abandon only discards a plan: leave out --finish and --only")
     from kraft_audit.lake.discovered_clusters import with_discovered
     from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
     from kraft_audit.lake.progress import progress_on_stderr, summary_text
@@ -167,7 +192,11 @@ def run(
             raise
         progress("kraft-audit: the JVM of Spark has ended or been killed: the next run finishes what this one began")
         return EXIT_UNREADABLE
-    sys.stdout.write(json.dumps(result.to_dict()) + "\n" if output == "json" else summary_text(result))
+    if result.states:
+        result.states = _with_actions(result.states, settings, progress)
+    out = Output()
+    for line in [json.dumps(result.to_dict())] if output == "json" else summary_text(result, from_here).splitlines():
+        (out.line if output == "json" else out.text)(line)
     # What the open plan could not read was a failure of the run that planned it.
     if finish:
         return 0
@@ -177,6 +206,41 @@ def run(
     if too_many is not None:
         progress(f"kraft-audit: {too_many}")
     return 0 if too_many is None else EXIT_UNREADABLE
+
+
+def _with_actions(states: list[ClusterSummary], fleet: FleetSettings, progress: Progress) -> list[ClusterSummary]:
+    """The same clusters in the order of the fleet's page; for the worst, what that page says to do first.
+
+    Where only Spark reaches the lake, no page can be made, and its incidents have to do.
+    """
+    from kraft_audit.lake.gold.open_incidents import SHOWN_CLUSTERS
+    from kraft_audit.report.lake_source import LakeSource
+    from kraft_audit.report.needed_action import needed_action
+    from kraft_codec.errors import InputError
+
+    asked = [state.cluster_id for state in states if state.needs_action][:SHOWN_CLUSTERS]
+    if not asked or fleet.committer == "spark":
+        return states
+    try:
+        actions = {given.cluster_id: needed_action(given) for given in LakeSource(fleet.lake).of(asked)}
+    except InputError as problem:
+        progress(f"kraft-audit: what to do next is not shown: {problem}")
+        return states
+    told, others = [], []
+    for state in states:
+        action = actions.get(state.cluster_id)
+        if action is None:
+            others.append(state)
+        else:
+            known = replace(state, wrong=action.what, since_ms=action.since_ms, next_command=action.command)
+            told.append((action.place, known))
+    return [*(state for _, state in sorted(told, key=lambda each: each[0])), *others]
+
+
+def from_here(command: str) -> str:
+    """The same command with paths below the working folder relative to it, as a person would type them."""
+    here = f"{Path.cwd()}{os.sep}"
+    return shlex.join(word.removeprefix(here) or word for word in shlex.split(command))
 
 
 def run_fleet(
@@ -225,7 +289,7 @@ class Engines:
         self._progress = progress
         if fleet.committer == "spark":
             if asked == "local":
-                raise UsageError("--engine: local: this lake's committer is spark, which needs Spark")
+                raise UsageError("--engine local: the committer is spark, which needs --engine spark")
             asked = "spark"
         is_configured = spark_conf is not None or any(os.environ.get(name) for name in SPARK_VARIABLES)
         self._asked = asked or ("spark" if is_configured else None)

@@ -28,48 +28,79 @@ FLEET_CHANGES: Final = 1000
 ScenarioArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SCENARIO", show_default=False, help="An incident, `random`, `fleet`, `list`, FILE.yaml or FILE.py."
+        metavar="SCENARIO",
+        show_default=False,
+        help="Name of an incident, `random`, `fleet`, FILE.yaml or FILE.py. `list` prints all names.",
     ),
 ]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="DIR", show_default=False, help="New or empty.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Equal seeds give equal bytes.")]
-SeedsOption = Annotated[int, typer.Option(min=1, help="Play so many seeds from --seed on, each in DIR/seed-N.")]
-EventsOption = Annotated[int | None, typer.Option(min=1, show_default=False, help="Length of a random run.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", show_default=False, help="Write into this new or empty folder.")
+]
+SeedOption = Annotated[int, typer.Option(metavar="N", min=0, help="Random seed. The same seed gives the same bytes.")]
+SeedsOption = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Play this many seeds, from --seed upwards, each into DIR/seed-N.")
+]
+EventsOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, show_default=False, help="Length of a random run, in events.")
+]
 ReleaseOption = Annotated[
-    str | None, typer.Option(metavar="X.Y.Z", show_default=False, help="Kafka's release, whose known bugs it has.")
+    str | None, typer.Option(metavar="X.Y.Z", show_default=False, help="Kafka release to play, with its known bugs.")
 ]
 MetadataVersionOption = Annotated[
-    str | None, typer.Option(metavar="LEVEL", show_default=False, help="30, 4.3-IV0, or 4.3 for its newest.")
+    str | None,
+    typer.Option(
+        metavar="LEVEL", show_default=False, help="metadata.version: 30, 4.3-IV0, or 4.3 for the newest level of 4.3."
+    ),
 ]
 ElrOption = Annotated[
-    bool | None, typer.Option("--elr/--no-elr", show_default=False, help="Eligible leader replicas (KIP-966).")
+    bool | None,
+    typer.Option("--elr/--no-elr", show_default=False, help="Turn eligible leader replicas (KIP-966) on or off."),
 ]
 StaticOption = Annotated[
-    bool | None, typer.Option("--static/--dynamic", show_default=False, help="kraft.version 0 or 1.")
+    bool | None,
+    typer.Option(
+        "--static/--dynamic", show_default=False, help="Play a static quorum (kraft.version 0) or a dynamic one (1)."
+    ),
 ]
-VotersOption = Annotated[int | None, typer.Option(min=1, show_default=False, help="How many controllers vote.")]
+VotersOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, show_default=False, help="Number of controllers that vote.")
+]
 WithoutOption = Annotated[
-    list[str] | None, typer.Option(metavar="RULE", show_default=False, help="Turn a safety rule off; repeatable.")
+    list[str] | None, typer.Option(metavar="RULE", show_default=False, help="Turn this safety rule off. Repeatable.")
 ]
-ShrinkOption = Annotated[bool, typer.Option("--shrink", help="Print the first failing seed's shortest schedule.")]
-StepOption = Annotated[bool, typer.Option("--step", help="Walk through a quorum's run, or a trace, in this terminal.")]
+ShrinkOption = Annotated[
+    bool, typer.Option("--shrink", help="Print the shortest sequence of events that still breaks an invariant.")
+]
+StepOption = Annotated[
+    bool, typer.Option("--step", help="Step through a random run of a quorum, or a trace file, in this terminal.")
+]
 SvgOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", show_default=False, help="Draw a trace: who sent what to whom, when.")
+    Path | None,
+    typer.Option(metavar="FILE", show_default=False, help="Draw who sent what to whom, and when, into this SVG file."),
 ]
 BootOption = Annotated[
-    bool, typer.Option("--boot", help="Copy the last capture's controllers, print how to start Kafka.")
+    bool, typer.Option("--boot", help="Copy the controllers of the last capture, and print how to start Kafka on them.")
 ]
-ClustersOption = Annotated[int | None, typer.Option(min=1, show_default=str(FLEET_CLUSTERS), help="Of a fleet.")]
+ClustersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", show_default=False, help=f"fleet only: number of clusters. Default: {FLEET_CLUSTERS}."
+    ),
+]
 PartitionsOption = Annotated[
-    int | None, typer.Option(min=1, show_default=str(FLEET_PARTITIONS), help="Of each cluster of a fleet.")
+    int | None,
+    typer.Option(
+        min=1, metavar="N", show_default=False, help=f"fleet only: partitions per cluster. Default: {FLEET_PARTITIONS}."
+    ),
 ]
 ChangesOption = Annotated[
     int | None,
     typer.Option(
         min=0,
         metavar="N",
-        show_default=str(FLEET_CHANGES),
-        help="ISR changes in each log of a fleet, rounded up to a multiple of 128. A larger N adds to the same bytes.",
+        show_default=False,
+        help="fleet only: ISR changes per log, rounded up to a multiple of 128. A larger N appends to the same log. "
+        f"Default: {FLEET_CHANGES}.",
     ),
 ]
 
@@ -96,8 +127,8 @@ def simulate(
 ) -> int:
     """Play an incident on simulated controllers and brokers, and write the log dirs that they leave.
 
-    DIR gets a folder a capture, truth.jsonl (what was committed, who led, every partition) and timeline.txt. With a
-    rule off, exit code 1 says that an invariant broke.
+    DIR gets a folder for each capture, timeline.txt and truth.jsonl. truth.jsonl says what was committed, who led, and
+    the state of every partition. Exit code 1 if an invariant broke, which --without can cause.
 
     \b
     Examples:
@@ -108,7 +139,7 @@ def simulate(
         return list_scenarios()
     is_fleet = scenario == "fleet"
     if not is_fleet and any(size is not None for size in (clusters, partitions, changes)):
-        raise UsageError("--clusters, --partitions and --changes are of a fleet: `kraft-audit simulate fleet`")
+        raise UsageError("--clusters, --partitions and --changes are options of `kraft-audit simulate fleet`")
     options = options_of(scenario, release, metadata_version, elr, static, voters, events, without or [])
     if out is not None:
         refuse_filled(out)
@@ -193,8 +224,8 @@ def check(scenario: str, options: Options) -> None:
         find_scenario(scenario, options)
     else:
         near = get_close_matches(scenario, scenario_names(), n=1)
-        hint = f", perhaps {near[0]}" if near else ""
-        raise UsageError(f"no scenario {scenario!r}{hint}: `kraft-audit simulate list` names them")
+        hint = f", did you mean {near[0]}?" if near else ":"
+        raise UsageError(f"no scenario {scenario!r}{hint} `kraft-audit simulate list` lists all")
 
 
 def play_fleet(out: Path, clusters: int, partitions: int, changes: int, seed: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import AT_HELP, ConfiguredLogs, OutputFormat, place_of, state_at_place
+from kraft_audit.commands.arguments import POINT, POINT_HELP, ConfiguredLogs, OutputFormat, place_of, state_at_place
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format, OutputRow, ShownColumn
@@ -68,29 +68,36 @@ class StatePart(enum.StrEnum):
 
 PartOption = Annotated[
     list[StatePart] | None,
-    typer.Option("--only", show_default=False, help="Only this part; may be given several times."),
+    typer.Option("--only", show_default=False, help="Show only this part. Repeatable."),
 ]
 
 BranchOption = Annotated[
     str | None,
-    typer.Option("--branch", metavar="BRANCH", show_default=False, help="EPOCH@OFFSET[:NODE], as `diverge` shows."),
+    typer.Option(
+        "--branch",
+        metavar="BRANCH",
+        show_default=False,
+        help="Branch of the log, as EPOCH@OFFSET[:NODE]. `diverge` shows epochs and offsets.",
+    ),
 ]
 
 
 def state(
     logs: ConfiguredLogs,
-    at: Annotated[str | None, typer.Option("--at", metavar="PLACE", show_default=False, help=AT_HELP)] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar=POINT, show_default=False, help=f"Show the state {POINT_HELP}.")
+    ] = None,
     branch: BranchOption = None,
     only: PartOption = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Show brokers, topics, partitions, configs, features and voters as after a record: the last one by default.
+    """Show brokers, topics, partitions, configs, features and voters, at the end of the log or at an earlier point.
 
-    JSON is an object; of several clusters below PATH, a list of them. Its rows have the columns of the `*_changes`
-    tables. A state does not know which record made a row what it is: from_offset, from_epoch, timestamp_ms and cause
-    are null. `partitions` and `timeline` know. A copy without a log up to its newest snapshot is shown as of that
-    snapshot. Where logs contradict each other, --branch shows either; without it the exit code is 3, and the other
-    clusters are shown.
+    JSON is one object, or a list of objects if PATH holds several clusters. Its rows have the columns of the
+    `*_changes` tables. A state does not know which record set a row, so from_offset, from_epoch, timestamp_ms and cause
+    are null; `partitions` and `timeline` show them. If no log reaches the newest snapshot, the state is that of the
+    snapshot. If logs contradict each other, --branch chooses one. Without --branch, such a cluster is skipped and the
+    exit code is 3.
 
     \b
     Examples:
@@ -101,7 +108,7 @@ def state(
     named = None if branch is None else branch_of(branch)
     parts = chosen_parts(only)
     if output in (Format.CSV, Format.JSONL) and len(parts) != 1:
-        raise UsageError(f"--output {output.value} holds rows of one part: choose it by --only")
+        raise UsageError(f"--output {output.value} holds the rows of one part: choose it with --only")
     results = Results(output, part_columns(parts[0]))
     documents = []
     remark_on_key()

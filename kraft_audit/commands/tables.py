@@ -35,6 +35,7 @@ GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "config_changes": ("from_offset", "resource_type", "resource_name", "name", "cause", "value"),
     "feature_changes": ("from_offset", "name", "cause", "feature_level"),
     "security_changes": ("from_offset", "kind", "subject", "cause", "exists"),
+    "losses": ("topic", "partition", "leader_epoch", "leader_id", "label", "grade", "severity_now", "saved_until"),
     "replays": ("cluster_id", "plan", "from_offset", "to_offset", "low", "goes_beyond_low", "contradicted_from"),
     "clusters": ("cluster_id", "cluster_name", "owner", "environment", "tier", "contact"),
     "notifications": ("incident_id", "event", "n", "stage", "target", "headline"),
@@ -49,10 +50,12 @@ SUMMARY_KEYS: Final = ("table", "rows", "files", "size_bytes", "plan", "columns"
 
 def tables(
     lake: LakePath,
-    sample_rows: Annotated[int, typer.Option("--rows", min=0, max=1000, help="Rows to show of each table.")] = 3,
+    sample_rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=0, max=1000, help="Rows to show per table.")
+    ] = 3,
     output: OutputFormat = Format.TABLE,
 ) -> None:
-    """Show a lake's tables: rows, files, bytes, and the first rows by key.
+    """Show a lake's tables: rows, files, bytes, and the first rows in the order of the key.
 
     \b
     Examples:

@@ -42,19 +42,23 @@ def timeline(
     to_offset: ToOffset = None,
     svg: Annotated[
         Path | None,
-        typer.Option("--svg", metavar="FILE", show_default=False, help="Draw the whole history into this new file."),
+        typer.Option(
+            "--svg", metavar="FILE", show_default=False, help="Draw the whole history into this new SVG file."
+        ),
     ] = None,
     log_files: AuthorizerLogs = None,
     zone: AuthorizerZone = "UTC",
     show_all: EveryLine = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Show what happened, an event a line, with the state of every node then: leaders, voters, brokers, partitions.
+    """Show what happened, one event per line, with the state of every node at that time.
 
-    Lines stand in the order that the logs prove. Records that are not on the canonical log stand before those of later
-    epochs, and so does a capture that ends there; a capture's line shows who led and voted in it. Runs of topics,
-    configs and the like are one line, and of a long history the newest lines are shown: --all, or a range, has all.
-    --authorizer-log says who made topics, partitions, configs and features; `changes` says how sure that is.
+    The lines follow the order that the logs prove. Records outside the canonical log come before the records of later
+    epochs. A capture stands where its log ends, and its line says who led and who voted. Consecutive events of one
+    kind, such as new topics, share a line. A long history shows only its newest 200 lines; --all, --from and --to show
+    every line.
+
+    --authorizer-log adds who changed topics, partitions, configs and features. `changes` says how certain that is.
 
     \b
     Examples:
@@ -66,7 +70,7 @@ def timeline(
     remark_on_key()
     if svg is not None:
         if from_offset is not None or to_offset is not None:
-            raise UsageError("--svg draws the whole history: leave --from and --to out")
+            raise UsageError("--svg draws the whole history: leave out --from and --to")
         return _draw(logs, svg)
     from kraft_audit.findings.timeline import with_authors
 
@@ -82,7 +86,7 @@ def timeline(
             if (from_offset is None or event.offset >= from_offset) and (to_offset is None or event.offset < to_offset)
         ]
         if events and not shown:
-            remark(f"{cluster.title}: no event there; {_what_there_is(events)}")
+            remark(f"{cluster.title}: no event in this range; {_what_there_is(events)}")
         results.title(cluster)
         if results.is_table:
             has_range = from_offset is not None or to_offset is not None
@@ -105,7 +109,7 @@ def _draw(logs: ConfiguredLogs, target: Path) -> int:
             with file.open("x", encoding="utf-8") as opened:
                 opened.write(drawn)
         except FileExistsError:
-            raise UsageError(f"--svg: {file}: is there already") from None
+            raise UsageError(f"--svg: {file} exists already: choose a new file") from None
         except OSError as problem:
             raise InputError(str(file), f"cannot be written: {problem.strerror}") from None
         results.text(f"{file}: what happened to {cluster.title}")
@@ -117,8 +121,8 @@ def _what_there_is(events: list[TimelineEvent]) -> str:
     offsets = [event.offset - (event.event == "capture") for event in events]
     last = max(offsets)
     if last < 0:
-        return "this log holds no record"
-    return f"those of this log are at offsets {max(0, min(offsets))} to {last}"
+        return "the log holds no record"
+    return f"the log has events at offsets {max(0, min(offsets))} to {last}"
 
 
 def _summary(results: Results, events: list[TimelineEvent]) -> list[TimelineEvent]:

@@ -31,14 +31,20 @@ BLOCKER_COLUMNS: Final = [
 def upgrade_check(
     logs: Logs,
     to: Annotated[
-        str, typer.Option("--to", metavar="RELEASE", show_default=False, help="Release, as 4.4, or level, as 4.4-IV2.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="RELEASE",
+            show_default=False,
+            help="Release, for example 4.4, or metadata.version, for example 4.4-IV2.",
+        ),
     ],
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Say whether the features of a cluster may go to the level of a release, who blocks it, and what to do.
+    """Say whether a cluster may move to the feature levels of a release, which nodes block it, and what to do.
 
-    Kafka asks every registration: of brokers, fenced ones too, and of controllers, also of those that are gone. Exit
-    code 0 allowed, 1 blocked, 4 undecided.
+    Kafka checks the registration of every broker and controller. That includes fenced brokers, and controllers that no
+    longer exist. Exit code 0 for allowed, 1 for blocked, 4 for undecided.
 
     \b
     Examples:

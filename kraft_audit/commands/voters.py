@@ -24,9 +24,10 @@ COLUMNS: Final = table_columns(
 
 
 def voters(logs: ConfiguredLogs, output: OutputFormat = Format.TABLE) -> int:
-    """Show the history of the voter set: every change of every branch, the reverted ones too.
+    """Show the history of the voter set: every change on every branch, including reverted changes.
 
-    A set is in effect from the moment its record is appended; `truncated` was taken back before it was committed.
+    A voter set takes effect when its record is appended. `truncated` means that the record was removed again before it
+    was committed.
 
     \b
     Examples:

@@ -21,20 +21,24 @@ def whatif(
     lose: Annotated[
         list[str] | None,
         typer.Option(
-            "--lose", metavar="BROKER", show_default=False, help="This broker crashes; several: --lose 11,12, or again."
+            "--lose",
+            metavar="BROKER",
+            show_default=False,
+            help="This broker crashes. For several: --lose 11,12. Repeatable.",
         ),
     ] = None,
     rack: Annotated[
         list[str] | None,
-        typer.Option("--rack", metavar="RACK", show_default=False, help="All brokers of this rack crash."),
+        typer.Option("--rack", metavar="RACK", show_default=False, help="All brokers of this rack crash. Repeatable."),
     ] = None,
     show_all: EveryLine = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Say which partitions go offline or lose data if those brokers crash uncleanly, together, now.
+    """Say which partitions would go offline or lose data if the brokers that you name crashed together now.
 
-    Partitions to which the same happens are shown together; --all shows each by itself. JSON is an object; of several
-    clusters below PATH, a list of them. Where nothing could be read or replayed of a cluster, `undecided` says so.
+    A crash is a stop without controlled shutdown. Partitions with the same outcome are shown together; --all shows each
+    partition. JSON is one object, or a list of objects if PATH holds several clusters. If a cluster could not be read
+    or replayed, `undecided` says why.
 
     \b
     Examples:
@@ -79,5 +83,5 @@ def broker_ids(given: list[str]) -> set[int]:
     texts = [text.strip() for texts in given for text in texts.split(",")]
     for text in texts:
         if not _BROKER_ID.fullmatch(text) or int(text) >= 2**31:
-            raise UsageError(f"--lose: {text!r}: expected a broker id, as 11, or several, as 11,12")
+            raise UsageError(f"--lose: {text!r}: expected a broker id, for example 11, or several, for example 11,12")
     return {int(text) for text in texts}

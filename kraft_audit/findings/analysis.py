@@ -20,7 +20,9 @@ from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.findings.kept_state import KeptState, state_versions
+from kraft_audit.findings.loss_rows import loss_rows
 from kraft_audit.incidents.folding import Folding, known_incidents
+from kraft_audit.losses.replica_disks import ReplicaLog
 from kraft_audit.quorum.ordered_reading import OrderedReading, has_several_captures
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import CapturedRounds
@@ -45,6 +47,7 @@ from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS,
 from kraft_audit.tables.contract import build_rows, silver_batch, slices
 from kraft_audit.tables.gold import JUDGED_FINDINGS, JUDGED_INCIDENTS
 from kraft_audit.tables.kept_parts import KeptPartsError
+from kraft_audit.tables.losses import LOSSES
 from kraft_audit.tables.silver import SILVER
 
 HISTORY_BYTES_MAX: Final = 128 << 20
@@ -55,7 +58,7 @@ PARTITION_BYTES_MAX: Final = 16 << 20
 FINDINGS_AT_ONCE: Final = 5_000
 WITHOUT_CAPTURES: Final = frozenset({RECORDS.name, ARCHIVE.name})
 """Tables that do not tell which capture showed a row: they need no order of the captures."""
-JUDGMENTS: Final = frozenset({JUDGED_FINDINGS.name, JUDGED_INCIDENTS.name})
+JUDGMENTS: Final = frozenset({JUDGED_FINDINGS.name, JUDGED_INCIDENTS.name, LOSSES.name})
 TABLES: Final = BRONZE_TABLES | SILVER_TABLES | JUDGMENTS
 
 
@@ -381,9 +384,9 @@ def _judged_rows(
     state = None if continuation is None else keepable(history, continuation.next_state)
     carrying, open_findings = Carrying(), list[Finding]()
     if state is None or not is_settled(history, state):
-        judged = _judged(history, plan.number)
+        judged = _judged(history, plan.number, carrying.logs)
     else:
-        judged = _judged(history, plan.number, carrying, open_findings)
+        judged = _judged(history, plan.number, carrying.logs, carrying, open_findings)
     yield from ((name, part) for name, part in judged if name in tables)
     if continuation is not None and state is not None:
         state = with_rules(state, history, carrying, open_findings, lambda h: judging.check(h, observer=carrying))
@@ -422,9 +425,14 @@ def with_rules(
 
 
 def _judged(
-    history: ClusterHistory, plan: int, observer: Carrying | None = None, open_findings: list[Finding] | None = None
+    history: ClusterHistory,
+    plan: int,
+    kept: dict[tuple[str, int], tuple[ReplicaLog, ...]],
+    observer: Carrying | None = None,
+    open_findings: list[Finding] | None = None,
 ) -> Iterator[TableRows]:
-    """The findings, and the incidents that they are folded into; `open_findings` gets those that are carried."""
+    """The findings, and the incidents that they are folded into; `open_findings` gets those that are carried, `kept`
+    what was read of brokers' disks."""
     findings = judging.check(history, observer=observer)
     folding = Folding(known_incidents(history), keeps_ids=True)
     for batch in folded(findings, folding):
@@ -432,6 +440,7 @@ def _judged(
         if open_findings is not None:
             open_findings.extend(as_carried(finding) for finding in batch if finding.is_open)
     yield from incident_rows(folding, history, plan)
+    yield from lost_rows(history, plan, kept)
 
 
 def folded(findings: Iterator[Finding], folding: Folding) -> Iterator[list[Finding]]:
@@ -448,3 +457,11 @@ def incident_rows(folding: Folding, history: ClusterHistory, plan: int) -> Itera
     """The incidents into which all findings were folded."""
     rows = [{**row, "plan": plan} for row in folding.rows(history.cluster_id)]
     yield from ((JUDGED_INCIDENTS.name, batch) for batch in slices(build_rows(JUDGED_INCIDENTS, rows)))
+
+
+def lost_rows(
+    history: ClusterHistory, plan: int, kept: dict[tuple[str, int], tuple[ReplicaLog, ...]]
+) -> Iterator[TableRows]:
+    """The loss events that are new to the lake, or of which more is known; `kept` gets what was read of their disks."""
+    rows = list(loss_rows(history, plan, kept))
+    yield from ((LOSSES.name, batch) for batch in slices(build_rows(LOSSES, rows)) if rows)

@@ -9,18 +9,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kraft_audit.findings.at_rest import at_rest_sentence
 from kraft_audit.findings.check_text import last_holder, operations_from, time_span, uncited_text
-from kraft_audit.findings.what_next import SUBJECTS_NAMED, altered_disks, disks_lost, loss_sentence, what_next
-from kraft_audit.incidents.folding import FoldedFindings, open_findings
+from kraft_audit.findings.membership import membership_sentence
+from kraft_audit.findings.what_next import (
+    SUBJECTS_NAMED,
+    altered_disks,
+    disks_lost,
+    loss_sentence,
+    open_losses,
+    what_next,
+)
+from kraft_audit.incidents.folding import LOSS, FoldedFindings, open_findings
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level
 from kraft_audit.rules.columns.captures import newest_round, newest_watermark
-from kraft_audit.rules.columns.nodes import broker_states
+from kraft_audit.rules.columns.loss_holders import Grade, losses
+from kraft_audit.rules.columns.loss_texts import loss_cause, unflushed_text
+from kraft_audit.rules.columns.nodes import broker_states, registrations, supported_levels
 from kraft_audit.rules.columns.partition_states import offline, partition_states, under_min_isr
-from kraft_audit.rules.columns.quorum_standing import BROKEN, QuorumStanding, Standing, quorum_standing
+from kraft_audit.rules.columns.quorum_standing import (
+    BROKEN,
+    QuorumStanding,
+    Standing,
+    distrust_text,
+    quorum_standing,
+)
+from kraft_audit.rules.families.partitions_at_risk import WITH_EVERYTHING
 from kraft_audit.rules.rule_model import Finding, Severity
 from kraft_audit.text.readable import and_more, capitalized, listed, nouns, plural, when
-from kraft_codec.schemas.releases import METADATA_VERSIONS
+from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS, release_needed, release_text
 
 SHOW_FINDINGS: Final = ": --findings"
 """What a line ends with that `check` lists on request; a page, which has them below, leaves it out."""
@@ -48,6 +66,8 @@ def answer_lines(
     standing = quorum_standing(history)
     is_single = _is_single_node(history, standing)
     lasting, shown, hidden_count = _incidents_shown(folded, is_single=is_single, all_resolved=all_resolved)
+    if standing.standing is Standing.NO_LOG:
+        lasting = []  # an older copy's log ends with them: they may be long over
     rest = f"{hidden_count} {'more ' * bool(shown)}incident{'s' * (hidden_count != 1)} resolved: --include-resolved"
     state = list(_state_lines(history, standing, folded))
     if hidden_count and not lasting and not shown and state[0].word == "OK":
@@ -61,7 +81,11 @@ def answer_lines(
     yield from _copy_lines(history, folded)
     if (damage := uncited_text(history, _every_finding(folded))) is not None:
         yield AnswerLine("FILES", damage)
+    if (members := membership_sentence(history, standing)) is not None:
+        yield AnswerLine("MEMBERS", members)
     yield from _next_lines(history, standing, folded, path)
+    if (unflushed := unflushed_text([loss for loss in losses(history) if loss.grade is Grade.UNFLUSHED])) is not None:
+        yield AnswerLine("NOTE", unflushed)
     if is_single:
         yield AnswerLine("SINGLE NODE", _single_node(history, folded))
     for incident in (*lasting, *shown):
@@ -100,7 +124,9 @@ def _incidents_shown(
 def _is_single_node(history: ClusterHistory, standing: QuorumStanding) -> bool:
     """Whether there is one voter and at most one broker, as on a development machine."""
     registered = [states for states in broker_states(history).values() if states.newest["exists"]]
-    return len(standing.voters) == 1 and len(registered) <= 1
+    controllers = history.newest_rows("controller_changes", "controller_id").values()
+    others = {row["controller_id"] for row in controllers if row["exists"]} - set(standing.voters)
+    return len(standing.voters) == 1 and len(registered) <= 1 and not others
 
 
 def _single_node(history: ClusterHistory, folded: FoldedFindings) -> str:
@@ -167,15 +193,43 @@ def header(history: ClusterHistory, standing: QuorumStanding) -> str:
         parts.append(f"metadata.version {METADATA_VERSIONS.get(level, level)}{elr}")
     elif history.is_complete and broker_states(history):
         parts.append("no metadata.version recorded")
+    if level is not None and (needed := _software_needed(history, standing, level)) is not None:
+        parts.append(f"needs Kafka {needed} or later")
     if standing.voters:
-        parts.append(f"{len(standing.captured)} of {len(standing.voters)} voters captured")
+        parts.append(_voters_read(standing))
     if span := time_span(history):
         parts.append(span)
+    if history.states_from and history.has("partition_changes"):
+        parts.append(f"losses before offset {history.states_from} are not in this copy")
     rows = history.rows("captures")
     if rows and standing.voters and not any(row["directory_id"] for row in rows):
         # Before 3.7 meta.properties had no directory.id.
         parts.append("no directory ids: a replaced disk looks like the old one")
     return "   ".join(parts)
+
+
+def _software_needed(history: ClusterHistory, standing: QuorumStanding, level: int) -> str | None:
+    """The first release that reads the log, where a node is registered with older software, or no leader comes up.
+
+    A controller dies at the first record that its software does not know, before it registers: where nobody leads,
+    older software may be why, and it must not be started.
+    """
+    release = release_needed(level)
+    if not (history.has("broker_changes") and history.has("controller_changes")):
+        return None
+    levels = (supported_levels(rows[-1], METADATA_VERSION_FEATURE) for rows in registrations(history).values())
+    is_older = any(supported is not None and supported[1] < level for supported in levels)
+    if release is None or not (is_older or standing.standing is Standing.NO_LEADER):
+        return None
+    return release_text(release)
+
+
+def _voters_read(standing: QuorumStanding) -> str:
+    """How many voters' disks are evidence, and which were read and are none."""
+    count = f"{len(standing.captured)} of {len(standing.voters)} voters"
+    if not standing.distrusted:
+        return f"{count} captured"
+    return f"{count} readable, {distrust_text(standing.distrusted, with_reasons=False)}"
 
 
 def _state_lines(history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings) -> Iterator[AnswerLine]:
@@ -195,7 +249,9 @@ def _state_lines(history: ClusterHistory, standing: QuorumStanding, folded: Fold
     elif standing.standing is Standing.HEALTHY:
         yield AnswerLine("QUORUM", f"Works: node {standing.leader_id} leads epoch {standing.epoch}{committed}.")
     elif standing.standing is Standing.AT_REST:
-        yield AnswerLine("AT REST", _at_rest(standing, folded))
+        yield AnswerLine(
+            "AT REST", at_rest_sentence(history, standing, folded, lost=bool(open_losses(history, folded)))
+        )
     elif standing.standing is Standing.NO_LEADER:
         yield AnswerLine("QUORUM", _no_leader(standing), Severity.CRITICAL)
         yield AnswerLine("", _committed_sentence(history, standing))
@@ -207,9 +263,25 @@ def _state_lines(history: ClusterHistory, standing: QuorumStanding, folded: Fold
         is_unreadable = not (history.is_read or is_empty) or standing.standing is Standing.NO_LOG
         word = "UNREADABLE" if is_unreadable else standing.standing.value.upper()
         yield AnswerLine(word, _sentence(standing.reason))
+    yield from lost_lines(history, folded)
     partitions = _partitions_at_risk(history, folded)
-    if partitions and standing.standing is not Standing.AT_REST:
+    if partitions and standing.standing not in (Standing.AT_REST, Standing.NO_LOG):
         yield AnswerLine("PARTITIONS", partitions, Severity.CRITICAL)
+
+
+def lost_lines(history: ClusterHistory, folded: FoldedFindings) -> Iterator[AnswerLine]:
+    """How many partitions may have lost acknowledged records, the worst by name; nothing once all are acknowledged."""
+    known = open_losses(history, folded)
+    if not known:
+        return
+    worst = max(known, key=lambda loss: (loss.severity_now.rank, -loss.event.offset))
+    names = {loss.event.name for loss in known}
+    count = f"{len(names)} partitions" if len(names) > 1 else worst.event.name
+    is_proven = worst.grade is Grade.PROVEN
+    lost = "are lost" if is_proven and len(names) == 1 else "are or may be lost" if is_proven else "may be lost"
+    text = f"Acknowledged or readable records of {count} {lost}."
+    cause = f"{worst.event.name}: {loss_cause(worst)}" if len(names) > 1 else capitalized(loss_cause(worst))
+    yield AnswerLine("LOST", f"{text} {cause}.", worst.severity_now)
 
 
 def _sentence(reason: str) -> str:
@@ -266,19 +338,6 @@ def _partition_count(history: ClusterHistory) -> int:
     return int((states.is_last & states.exists).sum())
 
 
-def _at_rest(standing: QuorumStanding, folded: FoldedFindings) -> str:
-    stop = next((i for i in folded.incidents if i.kind is IncidentKind.CLUSTER_STOP), None)
-    at = f" at {when(stop.from_ms)}" if stop is not None and stop.from_ms is not None else ""
-    brokers = f"broker{'s' * (len(standing.stopped_brokers) != 1)} {', '.join(map(str, standing.stopped_brokers))}"
-    is_committed = standing.committed_to is not None and standing.committed_to == standing.end_offset
-    rest = (
-        f" All metadata is committed (offset {standing.end_offset - 1})."
-        if is_committed and standing.end_offset
-        else f" {_committed(standing)[2:].capitalize()}."
-    )
-    return f"Stopped in order{at}: {brokers} by controlled shutdown. Nothing is lost.{rest}"
-
-
 def _no_leader(standing: QuorumStanding) -> str:
     if standing.leader_id is not None:
         return f"No leader although the nodes run: {standing.reason}. If PATH holds copies, leave out --running."
@@ -308,7 +367,9 @@ def _partitions_at_risk(history: ClusterHistory, folded: FoldedFindings) -> str:
         more = and_more(len(alone) - SUBJECTS_NAMED)
         brokers = {last_holder(finding) for finding in alone}
         holder = f"broker {brokers.pop()} is" if len(brokers) == 1 else "one broker each is"
-        sentences.append(f"For {names}{more} {holder} the only replica left with all acknowledged records.")
+        holds_all = all(WITH_EVERYTHING in finding.summary for finding in alone)
+        what = WITH_EVERYTHING if holds_all else "that can lead"
+        sentences.append(f"For {names}{more} {holder} the only replica left {what}.")
     return " ".join(sentences)
 
 
@@ -355,6 +416,10 @@ def _incident_lines(incident: Incident) -> Iterator[AnswerLine]:
         for event in incident.events[-EVENTS_SHOWN:]:
             clock = when(event.timestamp_ms, incident.from_ms) if event.timestamp_ms is not None else "now"
             yield AnswerLine("", f"{clock}  {event.text}")
+        if incident.rivals:
+            yield AnswerLine("", incident.rivals)
+        if incident.advice:
+            yield AnswerLine("", f"do: {incident.advice}")
         yield from _rule_counts(incident.findings)
 
 
@@ -380,7 +445,7 @@ def _rule_counts(findings: Sequence[Finding]) -> Iterator[AnswerLine]:
 
 def _unexplained_lines(findings: Sequence[Finding]) -> Iterator[AnswerLine]:
     """Open findings of high and critical severity that no incident explains: a line a rule."""
-    alarming = [finding for finding in findings if finding.severity.rank >= Severity.HIGH.rank]
+    alarming = [finding for finding in findings if finding.severity.rank >= Severity.HIGH.rank and finding.rule != LOSS]
     for rule, group in _open_by_rule(alarming):
         first = group[0]
         subjects = {finding.subject for finding in group}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
 
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Rule, RuleSettings
+from kraft_audit.text.wrapping import wrapped
 
 WIDTH: Final = 110
 """Longer lines are hard to read, however wide the terminal."""
@@ -66,8 +66,7 @@ def _provenance(rule: Rule) -> str:
 
 def _paragraph(head: str, text: str, width: int) -> list[str]:
     """A paragraph with its head at the left."""
-    lines = textwrap.wrap(text, width - 8, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"  {head if number == 0 else '':<6}{each}" for number, each in enumerate(lines)]
+    return wrapped(f"  {head:<6}{text}", width, hanging=8)
 
 
 def page(rule: Rule) -> str:

@@ -28,6 +28,7 @@ from kraft_audit.findings.analysis import (
     incident_rows,
     is_settled,
     keepable,
+    lost_rows,
     with_rules,
 )
 from kraft_audit.findings.finding_formats import findings_batch, findings_in
@@ -35,7 +36,7 @@ from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.incidents.folding import Folding, known_incidents
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.rules import judging, registry
-from kraft_audit.rules.carried.carried_rows import normal_rows
+from kraft_audit.rules.carried.carried_rows import log_rows, logs_of, normal_rows
 from kraft_audit.rules.carried.carrying import Carrying, as_carried
 from kraft_audit.rules.carried.continued_history import until
 from kraft_audit.rules.cluster_history import ClusterHistory
@@ -106,6 +107,7 @@ class PartsFound:
             "rules": sorted(self.rules),
             "across": sorted(self.rows_across),
             "wanted": sorted(self.carrying.wanted),
+            "logs": log_rows(self.carrying.logs),
         }
         open_findings = pa.Table.from_batches(self.open_findings, JUDGED_FINDINGS.schema)
         parts = {
@@ -139,6 +141,7 @@ class PartsFound:
             parts_found.folded = parts["folded"]
             parts_found.of_cluster = list(findings_in(columns_from_bytes(parts["of_cluster"], JUDGED_FINDINGS.schema)))
             parts_found.carrying.partitions = [pa.Table.from_batches([columns_from_bytes(parts["carried"], _CARRIED)])]
+            parts_found.carrying.logs = dict(logs_of(facts["logs"]))
             for table in facts["wanted"]:
                 rows = columns_from_bytes(parts[f"wanted.{table}"], _ROW_NUMBERS)
                 parts_found.carrying.wanted[table] = [rows.column("row").to_numpy()]
@@ -174,6 +177,7 @@ class ShareFound:
         history = _by_parts(history)
         self.history = history if plan.share == FIRST else None
         yield from self.at_end.judge(history, plan.number)
+        yield from lost_rows(history, plan.number, self.at_end.carrying.logs)
         state = None if continuation is None else continuation.next_state
         if state is not None and not is_settled(history, state):
             self.settled = PartsFound()
@@ -200,6 +204,7 @@ def joined(
     folding = Folding(known_incidents(history), keeps_ids=True)
     for each in at_end:
         folding.take(each.folded)
+        carrying.logs |= each.carrying.logs
     for batch in folded(_findings_left(history, at_end, carrying if is_end else None), folding):
         yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan.number)
         open_findings += [finding for finding in batch if finding.is_open]

@@ -11,6 +11,9 @@ from typing import Any, Final
 from kraft_audit.findings.change_authors import AuthoredChange, author_text
 from kraft_audit.quorum.divergence import BEFORE, RECORD, LostBranch, ProvenOrder, TimelineKey
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.loss_holders import losses
+from kraft_audit.rules.columns.loss_texts import LABEL_TEXTS
+from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.voter_sets import voter_ids
 from kraft_audit.tables.silver import SNAPSHOT
 from kraft_audit.text.readable import and_more, cause_text, committed_text
@@ -39,8 +42,8 @@ class TimelineEvent:
     """What happened at an offset, and how every node stood after it.
 
     `nodes`, by node id as text: a controller's mark (L leads, V votes, o votes no more), then a broker's (+ in service,
-    F fenced, S shutting down). `event`: leader, voters, broker, controller, feature, topic, config, partition, branch
-    (records that are not on the canonical log) or capture.
+    F fenced, S shutting down). `event`: leader, voters, broker, controller, feature, topic, config, partition, loss,
+    branch (records that are not on the canonical log) or capture.
     """
 
     offset: int
@@ -89,6 +92,7 @@ def timeline_events(history: ClusterHistory, order: ProvenOrder) -> list[Timelin
         *_topics(history),
         *_configs(history),
         *_partitions(history),
+        *_losses(history),
         *_captures(history, order),
     ]
     return list(_with_nodes(sorted(changes, key=lambda change: _key(change, order))))
@@ -289,6 +293,21 @@ def _partition_event(rows: list[dict[str, Any]]) -> _Change:
     cause = _words(cause_text(first["cause"], first["possible_causes"]))
     text = f"{len(subjects)} partition{'s'[: len(subjects) > 1]} {cause}{broker}{lost}: {named}{more}"
     return _event(first, "partition", text)
+
+
+def _losses(history: ClusterHistory) -> Iterator[_Change]:
+    """Elections that may have lost acknowledged records, those of one leader and kind at one time together."""
+    reported = [loss.event for loss in losses(history) if loss.grade.is_reported]
+    for (leader, label), group in groupby(reported, key=lambda event: (event.leader_id, event.label)):
+        run = list(group)
+        while run:
+            last = bisect_right([event.timestamp_ms for event in run], run[0].timestamp_ms + PAUSE_MS)
+            together, run = run[: max(last, 1)], run[max(last, 1) :]
+            names = list(dict.fromkeys(event.name for event in together))
+            shown = ", ".join(names[:NAMED_PARTITIONS]) + and_more(len(names) - NAMED_PARTITIONS)
+            text = f"records of {shown} may be lost: broker {leader} {LABEL_TEXTS[label]}"
+            epoch = int(partition_states(history).value("from_epoch", together[0].row))
+            yield _Change(together[0].offset, epoch, together[0].timestamp_ms, "loss", text)
 
 
 def _captures(history: ClusterHistory, order: ProvenOrder) -> Iterator[_Change]:

@@ -7,19 +7,35 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from kraft_audit.findings.check_text import last_holder
-from kraft_audit.incidents.folding import FoldedFindings, open_findings
-from kraft_audit.incidents.incident import IncidentKind
+import numpy as np
+
+from kraft_audit.findings.check_text import last_holder, operations_from
+from kraft_audit.findings.membership import membership_steps
+from kraft_audit.incidents.folding import LOSS, FoldedFindings, open_findings
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.captures import newest_captures, newest_round, replica_name
+from kraft_audit.rules.columns.broker_stops import last_voter
+from kraft_audit.rules.columns.captures import (
+    newest_captures,
+    newest_round,
+    newest_watermark,
+    replica_end,
+    replica_name,
+)
+from kraft_audit.rules.columns.configured_voters import configured_voters
 from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.kafka_commands import steps
-from kraft_audit.rules.columns.lost_records import lost_voters, start_is_safe, undecided_majority
-from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing
+from kraft_audit.rules.columns.loss_holders import Loss, losses
+from kraft_audit.rules.columns.lost_records import LostVoters, lost_voters, start_is_safe, undecided_majority
+from kraft_audit.rules.columns.partition_states import partition_states
+from kraft_audit.rules.columns.quorum_standing import DECIDING_FILES, QuorumStanding, Standing
+from kraft_audit.rules.columns.shorter_logs import copy_again
+from kraft_audit.rules.columns.unheld_records import UnheldRecords, unheld_records
+from kraft_audit.rules.columns.voter_alone import VoterAlone, newest_voter_alone
 from kraft_audit.rules.families.log_files import HOLDS_OTHER_BYTES
 from kraft_audit.rules.registry import words_for
 from kraft_audit.rules.rule_model import Finding
-from kraft_audit.text.readable import any_of, capitalized, listed
+from kraft_audit.text.readable import and_more, any_of, capitalized, listed, nouns, utc_time
+from kraft_audit.text.shell_commands import with_copy
 
 SUBJECTS_NAMED: Final = 3
 
@@ -34,33 +50,164 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         gone = ",".join(map(str, standing.gone))
         yield "Stop all controllers and keep every disk, of brokers too: each may hold the best copy of the log."
         yield f"Find the copy to go on from:   kraft-audit rescue-plan {quoted} --gone {gone}"
+    elif standing.standing is Standing.UNDECIDED and (again := copy_again(history)) is not None:
+        yield again
+    elif standing.standing is Standing.NO_LOG:
+        return  # what a copy without its log shows may be long past
+    elif standing.distrusted:
+        yield from _copy_distrusted(standing, quoted)
+    elif standing.standing is Standing.UNDECIDED and (alone := newest_voter_alone(history)) is not None:
+        yield from _ask_alone(alone, quoted)
     elif altered:
         yield f"{_stop_altered(altered)}   kraft-audit diverge {quoted}"
+    elif standing.standing is Standing.STALLED and (last := last_voter(history, standing.voters)) is not None:
+        needed = standing.majority - (len(standing.voters) - len(last.stopped))
+        stopped = sorted(last.stopped)
+        which = f"controller {any_of(stopped)}" if needed == 1 else f"{needed} of controllers {listed(stopped)}"
+        text = f"Start {which}, with its own disk: a majority needs {needed} more beside node {last.node_id}."
+        yield f"{text} Stop none of them then.   kraft-audit may-i start {last.stopped[-1]} {quoted}"
     elif standing.standing is Standing.STALLED:
         yield from (finding.what_to_do for finding in open_findings(folded) if finding.rule == "KQ024")
+    elif standing.standing is Standing.NO_LEADER and any(each.rule == "KV017" for each in open_findings(folded)):
+        ids = configured_voters(history).suggested
+        asked = f"kraft-audit may-i start {ids[0]} {quoted} --voters {','.join(map(str, ids))}" if ids else ""
+        yield f"Set controller.quorum.voters alike on every node before you start one.   {asked}".rstrip()
     elif standing.standing is Standing.NO_LEADER and history.operator.is_running:
         text = f"{standing.majority} of controllers {listed(sorted(standing.voters))} have to reach each other"
         yield f"{text}: see their server.log and the network between them. Wipe none of them."
         yield f"What may be done to each of them:   kraft-audit quorum {quoted}"
     elif standing.standing is Standing.NO_LEADER:
         yield from _start_voters(history, standing, quoted)
+    elif standing.standing is Standing.UNDECIDED and (brokers := _beside_contradiction(history, standing)):
+        yield f"Start nothing. Which records each disk holds:   kraft-audit diverge {quoted}"
+        who = f"{nouns('broker', brokers)} may hold the old log"
+        text = f"If controllers {listed(standing.voters)} were formatted anew, {who}"
+        yield f"{text}:   kraft-audit rescue-plan {quoted} --gone {','.join(map(str, standing.voters))}"
+    elif standing.standing is Standing.UNDECIDED and (unheld := unheld_records(history)) is not None:
+        yield from _ask_lagging(unheld, history, quoted)
+    elif standing.lacks_majority and standing.missing:
+        yield from _fetch_first(standing, quoted)
     elif (waiting := waiting_recovery(history)) is not None:
         node_id = waiting.rescue.node_id
         yield f"Start node {node_id} as the procedure says that `rescue` printed. Start no old disk, then check again."
-    elif standing.standing is Standing.AT_REST:
-        first = _start_first(folded)
-        if first:
-            yield first
     else:
-        alone = [f for f in open_findings(folded) if f.rule == "KP001" and "leader -1" in f.summary]
-        if alone:
-            holders = list(dict.fromkeys(last_holder(finding) for finding in alone))
-            names = listed([finding.subject for finding in alone[:SUBJECTS_NAMED]])
-            its, them = ("its disk", "it") if len(holders) == 1 else ("their disks", "them")
-            text = f"Start broker {listed(holders)} first, with {its}. Do not wipe {them}, do not reassign {names}."
-            yield f"{text}   kraft-audit recover-plan {quoted}"
-        elif any(finding.rule == "KP002" for finding in open_findings(folded)):
-            yield f"See who has to come back first:   kraft-audit recover-plan {quoted}"
+        lost = open_losses(history, folded)
+        held_back = [each for each in lost if each.intact]
+        if held_back:
+            yield from _copy_first(held_back, quoted)
+        elif standing.standing is Standing.AT_REST:
+            yield from filter(None, [_start_first(history)])
+        else:
+            yield from _lead_again(folded, quoted)
+            yield from membership_steps(history, standing)
+        if lost and not held_back:
+            yield from _acknowledge(history, lost, quoted)
+
+
+def _copy_distrusted(standing: QuorumStanding, quoted: str) -> Iterator[str]:
+    """What decides about voters' disks that are no evidence."""
+    nodes = [disk.node_id for disk in standing.distrusted]
+    text = f"Copy {DECIDING_FILES} of {nouns('controller', nodes)} again, then check again."
+    yield f"{text} Start, wipe or remove none before:   kraft-audit may-i start {nodes[0]} {quoted}"
+
+
+def _beside_contradiction(history: ClusterHistory, standing: QuorumStanding) -> list[int]:
+    """The captured nodes that are no voters, where logs contradict each other so that none is canonical."""
+    newest = newest_watermark(history)
+    if newest is None or newest["canonical_end_offset"] is not None:
+        return []
+    others = {row["node_id"] for row in newest_round(history) if row["log_end_offset"]} - set(standing.voters)
+    return sorted(node for node in others if node is not None)
+
+
+def _ask_lagging(waiting: UnheldRecords, history: ClusterHistory, quoted: str) -> Iterator[str]:
+    """How to tell followers that do not fetch from copies that are older; whoever holds the records alone is kept."""
+    done = operations_from(history, waiting.from_offset) if history.has("topic_changes") else []
+    what = f" ({', '.join(done)})" if done else ""
+    span = f"offsets {waiting.from_offset} to {waiting.to_offset - 1}{what}"
+    yield f"Do not restart or wipe {nouns('node', waiting.holders)}: no other voter holds {span}."
+    yield f"If the nodes run, check their live dirs:   kraft-audit check {quoted} --running"
+    every = listed(sorted((*waiting.holders, *waiting.lagging)))
+    yield f"If these are copies, copy controllers {every} again, and check both copies in one folder."
+    first = any_of(waiting.holders)
+    text = f"If the nodes are stopped, start {first} with its own disk before any other"
+    yield f"{text}:   kraft-audit may-i start {waiting.holders[0]} {quoted}"
+
+
+def _fetch_first(standing: QuorumStanding, quoted: str) -> Iterator[str]:
+    """Which disks to fetch, the last known leader's first, and what to ask where they are gone."""
+    missing = sorted(standing.missing, key=lambda voter: (voter != standing.leader_id, voter))
+    led = f", which led epoch {standing.epoch}" if missing[0] == standing.leader_id else ""
+    copy = f"kraft-capture --config /etc/kafka/server.properties --tar node-{missing[0]}.tgz"
+    needed = standing.majority - len(standing.captured)
+    then = f"; then {needed - 1} of {listed(missing[1:])}" if needed > 1 else ""
+    yield f"Copy the disk of controller {missing[0]} first{led}{then}. On its host:   {copy}"
+    gone = ",".join(map(str, sorted({*standing.missing, *standing.gone})))
+    yield f"If {'they are' if len(missing) > 1 else 'it is'} lost for good:   kraft-audit check {quoted} --gone {gone}"
+
+
+def _ask_alone(alone: VoterAlone, quoted: str) -> Iterator[str]:
+    """How to tell a voter that is cut off from one that is left alone; nothing is started without the last leader."""
+    leader, gone = alone.leader_id, ",".join(map(str, alone.others))
+    yield f"See whether node {leader} runs and writes. If the nodes run:   kraft-audit check {quoted} --running"
+    yield f"If the disks of {listed(alone.others)} are lost:   kraft-audit check {quoted} --gone {gone}"
+    text = f"Otherwise start node {leader}, the last leader, with its own disk before any other"
+    yield f"{text}: it holds all that its epoch committed.   kraft-audit may-i start {leader} {quoted}"
+
+
+def _lead_again(folded: FoldedFindings, quoted: str) -> Iterator[str]:
+    """Who has to come back first so that partitions without a leader get one."""
+    alone = [f for f in open_findings(folded) if f.rule == "KP001" and "leader -1" in f.summary]
+    if alone:
+        holders = list(dict.fromkeys(last_holder(finding) for finding in alone))
+        names = listed([finding.subject for finding in alone[:SUBJECTS_NAMED]])
+        its, them = ("its disk", "it") if len(holders) == 1 else ("their disks", "them")
+        text = f"Start broker {listed(holders)} first, with {its}. Do not wipe {them}, do not reassign {names}."
+        yield f"{text}   kraft-audit recover-plan {quoted}"
+    elif any(finding.rule == "KP002" for finding in open_findings(folded)):
+        yield f"See who has to come back first:   kraft-audit recover-plan {quoted}"
+
+
+def open_losses(history: ClusterHistory, folded: FoldedFindings) -> list[Loss]:
+    """The losses that nobody has acknowledged, in the order of the log."""
+    known = {(finding.subject, finding.from_offset) for finding in open_findings(folded) if finding.rule == LOSS}
+    return [loss for loss in losses(history) if (loss.event.name, loss.event.offset) in known]
+
+
+def _copy_first(held_back: Sequence[Loss], quoted: str) -> Iterator[str]:
+    """What saves the lost records: their holders stay stopped until their log dirs are copied."""
+    brokers = sorted({holder.broker_id for each in held_back for holder in each.intact})
+    names = list(dict.fromkeys(each.event.name for each in held_back))
+    shown = listed(names[:SUBJECTS_NAMED]) + and_more(len(names) - SUBJECTS_NAMED)
+    its = "its log dirs" if len(brokers) == 1 else "their log dirs"
+    yield f"Do not start or wipe broker {any_of(brokers)} before {its} of {shown} are copied to another place."
+    start = f"kraft-audit may-i start {brokers[0]} {quoted} --copied DIR"
+    yield f"With the copies in a folder COPY:   kraft-audit salvage {with_copy(quoted)} --out DIR; {start}"
+
+
+def _acknowledge(history: ClusterHistory, lost: Sequence[Loss], quoted: str) -> Iterator[str]:
+    """Nothing can be saved any more: what to compare, and the waiver to paste."""
+    before = utc_time(max(each.event.timestamp_ms for each in lost) + 1000)
+    yield f"Compare what producers were acknowledged with what is there:   kraft-audit check {quoted} --rule {LOSS}"
+    yield (
+        f"Then acknowledge it:   echo 'waivers: [{{rule: {LOSS}, cluster: {history.cluster_id}, before: {before}, "
+        f"who: YOU, why: WHAT WAS DONE}}]' > waivers.yaml; kraft-audit check {quoted} --waivers waivers.yaml"
+    )
+
+
+def _ask_observers(history: ClusterHistory, losses: LostVoters, quoted: str) -> Iterator[str]:
+    """Where no voter holds what was committed: which other disks hold a log, and how to go on from one of them."""
+    voters = sorted(voter["voter_id"] for voter in losses.voters)
+    ends = {row["node_id"]: replica_end(row) for row in newest_round(history) if row["node_id"] not in voters}
+    holders = sorted(node for node, end in ends.items() if node is not None and end >= losses.low)
+    if len(losses.lacking) < len(losses.voters) or not holders:
+        return
+    gone = ",".join(map(str, voters))
+    text = f"Only {nouns('node', holders)} hold{'s' * (len(holders) == 1)} the log, to offset"
+    yield (
+        f"{text} {max(ends[node] for node in holders) - 1}: keep {'its disk' if len(holders) == 1 else 'their disks'}. "
+        f"If {listed(voters)} were formatted anew:   kraft-audit rescue-plan {quoted} --gone {gone}"
+    )
 
 
 def altered_disks(folded: FoldedFindings) -> list[Finding]:
@@ -84,18 +231,23 @@ def _start_voters(history: ClusterHistory, standing: QuorumStanding, quoted: str
     newest = [voter for voter, epoch in epochs.items() if epoch == standing.epoch]
     older = sorted((voter for voter in epochs if voter not in newest), key=lambda voter: -epochs[voter])
     needed = standing.majority - len(newest)
+    if (alone := newest_voter_alone(history)) is not None and alone.leader_id in older:
+        # It holds every record that was committed in the last epoch that had a leader.
+        older.sort(key=lambda voter: voter != alone.leader_id)
     if needed == 1 and older:
         ends, are_missing = _log_ends(history, standing), bool(standing.missing)
         outcome = _election(ends, newest, older[0], are_missing=are_missing)
+        others_alike = older[1:] if alone is None else []
         alike = sorted(
-            voter for voter in older[1:] if _election(ends, newest, voter, are_missing=are_missing) == outcome
+            voter for voter in others_alike if _election(ends, newest, voter, are_missing=are_missing) == outcome
         )
         others = f" (or {any_of(alike)} alone)" if alike else ""
         asked = f"kraft-audit may-i start {older[0]} {quoted}"
         asked += f" --stopped {','.join(map(str, sorted(older[1:])))}" if older[1:] else ""
         yield f"Start controller {older[0]} alone, with its own disk{others}: {outcome}.   {asked}"
     elif needed > 0 and len(older) >= needed:
-        yield f"Start {needed} of controllers {listed(sorted(older))}, with their own disks."
+        first = "" if alone is None else f", {alone.leader_id} among them"
+        yield f"Start {needed} of controllers {listed(sorted(older))}, with their own disks{first}."
     else:
         yield f"Start {listed(sorted(epochs))} with their own disks, and copy them before if you can."
     if newest:
@@ -139,15 +291,13 @@ def _election(ends: Mapping[int, tuple[int, int]], running: Sequence[int], start
     return f"{leads} and nothing is lost"
 
 
-def _start_first(folded: FoldedFindings) -> str:
-    """Of a whole cluster that stopped: the broker that alone is in sync of the most partitions comes first."""
-    alone = Counter(
-        last_holder(finding)
-        for incident in folded.incidents
-        if incident.kind is IncidentKind.CLUSTER_STOP
-        for finding in incident.findings
-        if finding.rule == "KP001" and not finding.is_over
-    )
+def _start_first(history: ClusterHistory) -> str:
+    """Of a whole cluster that stopped: the broker that alone may lead the most partitions comes first."""
+    alone: Counter[int] = Counter()
+    for part in history.with_all_partitions():
+        states = partition_states(part)
+        rows = np.flatnonzero(states.is_last & states.exists & (states.size("isr") == 1) & (states.size("elr") == 0))
+        alone.update(states.nodes("isr", row)[0] for row in rows.tolist() if states.size_of("replicas", row) > 1)
     if not alone:
         return ""
     broker, count = alone.most_common(1)[0]
@@ -194,4 +344,5 @@ def next_steps(history: ClusterHistory, lost: Sequence[Finding], quoted_path: st
     elif lost:
         yield lost[0].what_to_do
     elif undecided_majority(history) is not None:
-        yield f"Do not start node {any_of([each.node_id for each in losses.lost])} before that is decided."
+        yield f"Do not start node {any_of(sorted(row['node_id'] for row in losses.lacking))} before that is decided."
+        yield from _ask_observers(history, losses, quoted_path)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kraft_audit.incidents.broker_incidents import broker_incidents
 from kraft_audit.incidents.incident import (
     Incident,
     IncidentEvent,
@@ -27,12 +28,13 @@ from kraft_audit.rules.columns.declared_recovery import (
     rescue_past,
 )
 from kraft_audit.rules.columns.log_batches import canonical_log
-from kraft_audit.rules.columns.nodes import Absence, Departure, absences, broker_states, in_groups
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import Finding, Scope, Status
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
-from kraft_audit.text.readable import duration, listed, nouns, when
+from kraft_audit.text.readable import duration, when
 
+LOSS: Final = "KP020"
+"""What an incident lost outlasts it."""
 QUORUM_RULES: Final = frozenset({"KQ023", "KQ024", "KQ025"})
 OPEN_END: Final = 1 << 62
 
@@ -59,7 +61,7 @@ def known_incidents(history: ClusterHistory) -> list[Incident]:
     """The incidents that a history shows, without findings: declared rescues, those of the quorum, brokers' by offset,
     elections."""
     incidents = [*_declared_rescues(history), *_quorum_incidents(history)]
-    incidents += [*_broker_incidents(history), *_leaderless_incidents(history)]
+    incidents += [*broker_incidents(history), *_leaderless_incidents(history)]
     history_id = history.history_id or history.cluster_id
     return [replace(incident, incident_id=incident_id(history_id, incident)) for incident in incidents]
 
@@ -129,11 +131,16 @@ def fold_into(incidents: Sequence[Incident], findings: Sequence[Finding]) -> Fol
 
 
 def open_findings(folded: FoldedFindings) -> list[Finding]:
-    """What is open and alarms: findings of open incidents that are not clean stops, and those that none explains."""
+    """What is open and alarms: findings of open incidents that are not clean stops, those that none explains, and what
+    any of them lost."""
     findings = [finding for finding in folded.unexplained if not finding.is_over]
     for incident in folded.incidents:
-        if incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP:
-            findings += [finding for finding in incident.findings if not finding.is_over and finding.waiver is None]
+        lasts = incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP
+        findings += [
+            finding
+            for finding in incident.findings
+            if not finding.is_over and finding.waiver is None and (lasts or finding.rule == LOSS)
+        ]
     return findings
 
 
@@ -162,12 +169,15 @@ def _explains(incident: Incident, finding: Finding) -> bool:
     if finding.from_offset is None or incident.from_offset is None:
         return False
     end = OPEN_END if incident.to_offset is None else incident.to_offset
+    if finding.rule == LOSS:  # the record that elects follows the one that ends an absence
+        is_before_end = incident.to_ms is None or (finding.from_ms or 0) <= incident.to_ms
+        return incident.from_offset <= finding.from_offset and is_before_end
     if finding.scope is Scope.PARTITION and finding.rule in PARTITION_EFFECTS:
         return incident.from_offset <= finding.from_offset <= end
     return finding.scope is Scope.BROKER and finding.rule in BROKER_EFFECTS and _is_about(incident, finding, end)
 
 
-PARTITION_EFFECTS: Final = frozenset({"KP001", "KP002", "KP003", "KP004", "KP005", "KP006", "KP016", "KP017"})
+PARTITION_EFFECTS: Final = frozenset({"KP001", "KP002", "KP005", "KP006", "KP016", "KP017"})
 """Rules whose findings a broker's absence brings about."""
 BROKER_EFFECTS: Final = frozenset({"KP008", "KB001"})
 
@@ -204,103 +214,6 @@ def _declared_rescues(history: ClusterHistory) -> Iterator[Incident]:
             is_open=False,
             key=subject,
         )
-
-
-def _broker_incidents(history: ClusterHistory) -> Iterator[Incident]:
-    standing = quorum_standing(history)
-    stopped = set(standing.stopped_brokers)
-    registered = {broker for broker, states in broker_states(history).items() if states.newest["exists"]}
-    for group in in_groups([_from_its_batch(history, absence) for absence in absences(history)]):
-        is_open = any(absence.to_offset is None for absence in group)
-        is_stop = (
-            is_open and standing.is_stopped_in_order and {a.broker_id for a in group if a.to_offset is None} <= stopped
-        )
-        yield _stop_incident(group, stopped) if is_stop else _absence_incident(group, is_open, registered)
-
-
-def _from_its_batch(history: ClusterHistory, absence: Absence) -> Absence:
-    """The same absence from the start of its batch: what a fencing does to partitions is written before it, in one
-    batch (ReplicationControlManager.handleBrokerFenced)."""
-    log = canonical_log(history)
-    row = log.row_of(absence.from_offset)
-    return absence if row is None else replace(absence, from_offset=int(log.base_offset[row]))
-
-
-def _stop_incident(group: list[Absence], stopped: set[int]) -> Incident:
-    """The whole cluster stopped in order."""
-    left = [absence for absence in group if absence.to_offset is None]
-    return Incident(
-        IncidentKind.CLUSTER_STOP,
-        ", ".join(str(absence.broker_id) for absence in left),
-        "Whole cluster stopped, in order"
-        if len(stopped) > 1
-        else f"Broker {left[0].broker_id}, the only one, stopped in order",
-        left[0].from_offset,
-        left[0].from_ms,
-        is_clean=True,
-        events=_events(left),
-    )
-
-
-def _absence_incident(group: list[Absence], is_open: bool, registered: set[int]) -> Incident:
-    brokers = list(dict.fromkeys(absence.broker_id for absence in group))
-    is_clean = all(absence.is_clean for absence in group)
-    kind = IncidentKind.BROKER_STOP if is_clean else IncidentKind.BROKER_LOSS
-    if not is_open and all(absence.departure is Departure.RESTARTED for absence in group):
-        kind = IncidentKind.BROKER_RESTART
-    ends = [(absence.to_offset, absence.to_ms) for absence in group if absence.to_offset is not None]
-    to_offset, to_ms = (None, None) if is_open else max(ends)
-    return Incident(
-        kind,
-        ", ".join(map(str, brokers)),
-        _absence_headline(group, brokers, is_open, registered),
-        group[0].from_offset,
-        group[0].from_ms,
-        to_offset,
-        to_ms,
-        is_open,
-        is_clean,
-        _events(group),
-    )
-
-
-def _absence_headline(group: list[Absence], brokers: list[int], is_open: bool, registered: set[int]) -> str:
-    named = nouns("Broker", brokers)
-    verb = "were" if len(brokers) > 1 else "was"
-    if len(brokers) > 1 and set(brokers) == registered and not is_open:
-        named, verb = f"All brokers ({listed(brokers)})", "were"
-    if all(absence.departure is Departure.CONTROLLED_SHUTDOWN for absence in group):
-        state = f"{verb} stopped by controlled shutdown"
-        return f"{named} {state}" if is_open else f"{named} {state} and came back"
-    if all(absence.departure is Departure.UNREGISTERED for absence in group):
-        return f"{named} {verb} unregistered"
-    if not is_open:
-        how = "were restarted" if len(brokers) > 1 else "was restarted"
-        return (
-            f"{named} {how}"
-            if all(a.departure is Departure.RESTARTED for a in group)
-            else f"{named} {verb} away and came back"
-        )
-    if len(brokers) > 1:
-        none = "none by controlled shutdown" if not any(a.is_clean for a in group) else "not all by controlled shutdown"
-        return f"{named} were lost one after the other, {none}"
-    return f"{named} was lost, without a controlled shutdown"
-
-
-def _events(group: Sequence[Absence]) -> tuple[IncidentEvent, ...]:
-    texts = {
-        Departure.CONTROLLED_SHUTDOWN: "broker {} began its controlled shutdown",
-        Departure.FENCED: "broker {} fenced",
-        Departure.RESTARTED: "broker {} registered again without a controlled shutdown before",
-        Departure.UNREGISTERED: "broker {} unregistered",
-    }
-    events = [(a.from_offset, a.from_ms, texts[a.departure].format(a.broker_id)) for a in group]
-    events += [
-        (a.to_offset, a.to_ms, f"broker {a.broker_id} back after {duration(a.to_ms - a.from_ms)}")
-        for a in group
-        if a.to_offset is not None and a.to_ms is not None
-    ]
-    return tuple(IncidentEvent(time_ms, text) for _, time_ms, text in sorted(events))
 
 
 def _leaderless_incidents(history: ClusterHistory) -> Iterator[Incident]:

@@ -38,6 +38,9 @@ class IncidentKind(enum.StrEnum):
     BROKER_LOSS = "broker_loss"
     BROKER_STOP = "broker_stop"
     BROKER_RESTART = "broker_restart"
+    BROKER_FREEZE = "broker_freeze"
+    RESTART_LOOP = "restart_loop"
+    ROLE_CHANGE = "role_change"
     NO_LEADER = "no_leader"
     DECLARED_RESCUE = "declared_rescue"
 
@@ -55,7 +58,8 @@ class Incident:
     """Findings with one cause. Offsets and times are [from, to); `to_offset` and `to_ms` are None while it lasts.
 
     `is_clean` where every step was a controlled shutdown; `effects` are what it did to partitions, in words.
-    `key` sets incidents of one family apart that begin at one offset.
+    `key` sets incidents of one family apart that begin at one offset. `rivals` says which causes remain while it lasts,
+    `advice` what to do about it where its findings do not say it.
     """
 
     kind: IncidentKind
@@ -72,6 +76,8 @@ class Incident:
     findings: tuple[Finding, ...] = ()
     incident_id: str = ""
     key: str = ""
+    rivals: str = ""
+    advice: str = ""
 
     @property
     def severity(self) -> Severity:
@@ -121,9 +127,10 @@ def incident_row(cluster_id: str, incident: Incident, of_findings: IncidentFindi
 
 
 EFFECTS: Final = (
-    ("KP001", "with one replica left that holds all acknowledged records", False),
+    ("KP001", "down to one replica that can lead", False),
     ("KP002", "without a leader", True),
     ("KP005", "below min ISR: acks=all writes blocked", True),
+    ("KP020", "may have lost acknowledged records", False),
 )
 """What an incident does to partitions: the rule that counts it, the words, and whether its length is shown."""
 BEGUN: Final = (("KP005", "acks=all writes blocked on {}"), ("KP002", "{} without a leader"))

@@ -32,6 +32,7 @@ from kraft_audit.lake.ledger_state import (
 from kraft_audit.lake.plan_events import NO_CLAIMS, Claims
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings
 from kraft_audit.text.readable import time_text
+from kraft_audit.text.watched_work import doing, ended, expect
 from kraft_codec.errors import InputError, Reason
 from kraft_codec.file_names import printable
 from kraft_codec.files.discovery import ReplicaDir, discover
@@ -105,10 +106,13 @@ def plan_fleet(
         if (waiting := waits.get(cluster.name)) is not None:
             again = f"{waiting.failure}; it is tried again after {time_text(waiting.retry_at_ms)}"
             return Inspection(cluster.cluster_id, failures=(again,))
+        doing(f"looking for changes of {cluster.name}")
         inspection = inspect(cluster, known, number, now_ms)
+        ended(1)
         claimed = claims.plan_of(cluster.name, inspection.cluster_id)
         return inspection if claimed is None else Inspection(inspection.cluster_id, claimed_by=claimed)
 
+    expect(len(fleet.clusters), 0)
     with ThreadPoolExecutor(fleet.listing_threads) as pool:
         inspections = list(pool.map(inspected_if_free, fleet.clusters))
     clusters: list[PlannedCluster] = []

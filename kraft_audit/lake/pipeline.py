@@ -34,6 +34,7 @@ from kraft_audit.lake.staging.stage_parts import forget_manifests
 from kraft_audit.lake.staging.staging_tasks import processors
 from kraft_audit.lake.waves import numbered, waves_of, with_shares
 from kraft_audit.text.readable import plural
+from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import InputError
 
 Stager = Callable[[int], Manifest]
@@ -274,9 +275,12 @@ class Run:
 
     def _commit(self, number: int, manifest: Manifest) -> None:
         started = time.monotonic()
-        committed = commit_tables(self.ledger, number, manifest)
-        tables = [f"{table} {rows}" if is_new else f"{table} was there" for table, rows, is_new in committed]
-        self._show(Step.COMMIT, f"plan {number}: {', '.join(tables) or 'no rows'}", started)
+        doing(f"committing plan {number}")
+        are_new = [is_new for _, _, is_new in commit_tables(self.ledger, number, manifest)]
+        text, there = f"plan {number}: {plural(sum(are_new), 'table')}", are_new.count(False)
+        if there:
+            text += f", {there} of an earlier try were there"
+        self._show(Step.COMMIT, text, started)
 
     def _close(self, number: int, manifest: Manifest) -> None:
         started = time.monotonic()
@@ -300,6 +304,7 @@ class Run:
         if self.gold is None:
             return
         started = time.monotonic()
+        doing("merging findings")
         merged = self.gold.findings()
         self.result.findings = counts = self.gold.counts()
         self.result.states = self.gold.states()
@@ -314,6 +319,7 @@ class Run:
         if self.gold is None:
             return
         started = time.monotonic()
+        doing("summing up the risk of partitions")
         touched = self.gold.risk()
         if self.gold.left_out is not None:
             self.progress(

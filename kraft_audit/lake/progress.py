@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import uuid
@@ -14,10 +15,10 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
-from kraft_audit.lake.gold.open_incidents import ClusterSummary, summaries_text
+from kraft_audit.lake.gold.open_incidents import ClusterSummary, action_lines, need_text
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.exit_codes import EXIT_FINE, EXIT_UNREADABLE
-from kraft_audit.text.output import neutral
+from kraft_audit.text.output import Output
 from kraft_audit.text.readable import plural
 
 LogFormat = Literal["text", "json"]
@@ -54,11 +55,12 @@ class ProgressLine(str):
 
 
 def progress_to(stream: TextIO, log_format: LogFormat = "text", run: str | None = None) -> Progress:
-    """A function that writes each line to the stream at once, with control characters made visible."""
-    name = run or run_id()
+    """A function that writes each line to the stream at once, with control characters made visible; on a terminal in
+    lines of its width."""
+    name, out = run or run_id(), Output(stream=stream)
 
     def text(line: str) -> None:
-        stream.write(neutral(line) + "\n")
+        out.text(line)
         stream.flush()
 
     def as_json(line: str) -> None:
@@ -72,7 +74,7 @@ def progress_to(stream: TextIO, log_format: LogFormat = "text", run: str | None 
             "seconds": getattr(line, "seconds", None),
             "message": str(line),
         }
-        stream.write(json.dumps(fields_of_line) + "\n")
+        out.line(json.dumps(fields_of_line))
         stream.flush()
 
     return as_json if log_format == "json" else text
@@ -98,12 +100,9 @@ def failpoint(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-KINDS_SHOWN: Final = 3
-
-
 @dataclass(frozen=True, slots=True)
 class FindingCounts:
-    """The counts of the table `findings`: open findings by severity, and those that do not count."""
+    """Open findings of the lake by severity, and those that do not count, as `lasting_findings` defines them."""
 
     open: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SEVERITIES, 0))
     waived: int = 0
@@ -198,27 +197,40 @@ def findings_line(counts: FindingCounts) -> str:
     return ", ".join(parts)
 
 
-def _read_text(result: RunResult) -> str:
-    """How much was read, and of which kinds of records there were most."""
-    replicas = f"{plural(result.replicas, 'replica')} in {plural(result.captures, 'capture')}"
-    most = ", ".join(f"{count} {name}" for name, count in result.records.most_common(KINDS_SHOWN))
-    records = f"{result.rows['batches']} batches, {result.rows['records']} records"
-    return f"{replicas}: {records}{f', most of them {most}' if most else ''}"
-
-
-def summary_text(result: RunResult) -> str:
-    """The summary for people: what was read, what is open in which cluster, how long it took."""
-    plans = ", ".join(str(number) for number in result.plans) or "none"
-    lines = [
-        f"lake       {result.lake}   plan {plans}",
-        f"clusters   {result.clusters} read, {result.unchanged} unchanged, {len(result.failed)} failed",
+def _read_line(result: RunResult) -> str:
+    """What was read, and how long it took."""
+    if not result.clusters:
+        unchanged = f" new in {plural(result.unchanged, 'cluster')}" if result.unchanged else ""
+        return f"nothing{unchanged}{_took(result)}"
+    parts = [
+        f"{plural(result.clusters, 'cluster')}{f' and {result.unchanged} unchanged' if result.unchanged else ''}",
+        f"{plural(result.replicas, 'replica')} in {plural(result.captures, 'capture')}",
+        f"{result.rows['batches']:,} batches, {plural(result.rows['records'], 'record')}",
+        *([", ".join(f"{count} {name}" for name, count in result.damage.most_common())] if result.damage else []),
     ]
-    lines += [f"failed     {name}: {why}" for name, why in result.failed.items()]
-    lines.append(f"read       {_read_text(result)}")
-    lines += [f"damage     {count} {name}" for name, count in result.damage.most_common()]
+    return f"{'; '.join(parts)}{_took(result)}"
+
+
+def _took(result: RunResult) -> str:
+    """How long it took, and the plans' numbers, by which tables name them."""
+    plans = f"plan {', '.join(map(str, result.plans))}" if result.plans else "no plan"
+    return f" ({plans}, {sum(result.seconds.values()):.0f} s)"
+
+
+def summary_text(result: RunResult, command_text: Callable[[str], str] = str) -> str:
+    """The summary for people: which clusters need action and what to do, what was read, how to make the pages.
+
+    `command_text` shortens a command for where it is shown.
+    """
+    failed = result.failed
+    lines: list[str] = []
     if result.states is not None:
-        lines += ["", *summaries_text(result.states), ""]
+        unread = f", {len(failed)} could not be read" if failed else ""
+        lines += [f"{need_text(result.states)}{unread}", *action_lines(result.states, command_text)]
+    lines += [f"  {name}  could not be read, or only in part: {why}" for name, why in failed.items()]
     if result.findings is not None:
-        lines.append(f"findings   {findings_line(result.findings)}")
-    lines.append("seconds    " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))
+        lines.append(f"found  {findings_line(result.findings)}")
+    lines.append(f"read   {_read_line(result)}")
+    if result.states is not None:
+        lines.append(f"pages  {command_text(f'kraft-audit report {shlex.quote(result.lake)} --out site')}")
     return "\n".join(lines) + "\n"

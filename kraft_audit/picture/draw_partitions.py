@@ -9,7 +9,7 @@ from typing import Final
 
 from kraft_audit.picture.canvas import HEADING, Canvas, text_width
 from kraft_audit.picture.happened import Series, SeriesKind
-from kraft_audit.picture.legend import unclean_election_shape
+from kraft_audit.picture.legend import loss_shape
 
 SERIES_PIXELS, LOG_PIXELS = 34.0, 56.0
 SERIES_TITLES: Final = {
@@ -43,7 +43,7 @@ def draw_partitions(canvas: Canvas) -> None:
     peak = max((series.peak for series in drawn), default=1)
     for series in drawn:
         _draw_series(canvas, series, peak)
-    _draw_unclean_elections(canvas)
+    _draw_losses(canvas)
 
 
 def _draw_series(canvas: Canvas, series: Series, peak: int) -> None:
@@ -81,22 +81,22 @@ def _runs(canvas: Canvas, series: Series, base: float, scale: float) -> list[_Ru
     return runs
 
 
-def _draw_unclean_elections(canvas: Canvas) -> None:
-    elections = canvas.picture.unclean_elections
-    if not elections:
+def _draw_losses(canvas: Canvas) -> None:
+    losses = canvas.picture.losses
+    if not losses:
         return
-    canvas.used.add("unclean-election")
+    canvas.used.add("loss")
     canvas.y += 26 + (10 if canvas.is_narrow else 0)
     middle = canvas.y - 8
     y = middle - 14 if canvas.is_narrow else middle + 4
-    total = sum(count for _, count in elections)
-    canvas.text(0, y, "Unclean elections" if canvas.is_narrow else "Unclean")
+    total = sum(count for _, count in losses)
+    canvas.text(0, y, "Partitions that may have lost records" if canvas.is_narrow else "Losses")
     canvas.text(canvas.width, y, f"{total:,} in all", "alarm b", anchor="end")
     canvas.shape("line", x1=canvas.left, x2=canvas.right, y1=middle + 8, y2=middle + 8, class_="base")
-    for at_ms, count in elections:
+    for at_ms, count in losses:
         if at_ms >= canvas.picture.from_ms:
             x = canvas.axis.x(at_ms)
-            canvas.shapes.append(unclean_election_shape(x, middle))
+            canvas.shapes.append(loss_shape(x, middle))
             canvas.text(x + 8, middle + 4, f"{count:,}", "alarm b")
 
 
@@ -124,14 +124,18 @@ def draw_log_end(canvas: Canvas) -> None:
     canvas.shape("line", x1=canvas.left, x2=canvas.right, y1=base, y2=base, class_="base")
     y = base - LOG_PIXELS - 6 if canvas.is_narrow else base - 2
     canvas.text(0, y, "Log end", "b soft")
-    _label_log_end(canvas, y if canvas.is_narrow else base - LOG_PIXELS + 8, last, log.committed)
+    _label_log_end(canvas, y if canvas.is_narrow else base - LOG_PIXELS + 8)
 
 
-def _label_log_end(canvas: Canvas, y: float, last: int, committed: int | None) -> None:
+def _label_log_end(canvas: Canvas, y: float) -> None:
     x = canvas.width
-    labels = [] if committed is not None and committed >= last else [(f"log end {last}", "alarm")]
-    labels += [] if committed is None else [(f"committed {min(committed, last)}", "b")]
-    for text, css in labels:
+    room = canvas.width - canvas.axis.x(canvas.picture.to_ms)
+    for text in canvas.picture.log_end.standing:
+        css = "alarm" if text.startswith("log end") else "b"
+        if not canvas.is_narrow and text_width(text, is_bold=css == "b") > room:
+            # Beside the log's end, not over it.
+            text, _, offset = text.rpartition(" ")
+            canvas.text(x, y + 15, offset, css, anchor="end")
         canvas.text(x, y, text, css, anchor="end")
         x, y = (x - text_width(text) - 16, y) if canvas.is_narrow else (x, y + 15)
 

@@ -100,7 +100,11 @@ def description(picture: Picture) -> str:
         f"{SERIES_TITLES[series.kind]}: at most {plural(series.peak, 'partition')}, {series.last:,} at the end."
         for series in picture.drawn_series
     ]
+    if picture.losses:
+        lost = plural(sum(count for _, count in picture.losses), "partition")
+        parts.append(f"Losses: {lost} may have lost acknowledged records.")
     parts += [f"{picture.sentence}."] if picture.sentence else []
+    parts += [f"{', '.join(standing).capitalize()}."] if (standing := picture.log_end.standing) else []
     return " ".join(parts)
 
 

@@ -128,12 +128,20 @@ class Bracket:
 class LogGrowth:
     """The canonical log's end over time: `offsets[n]` is the end after the batch that was appended at `times_ms[n]`.
 
-    Everything below `committed` is proven committed.
+    Everything below `committed` is proven committed: the newest watermark's low, which the head of a page names too.
     """
 
     times_ms: Times
     offsets: Times
     committed: int | None
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        """The log's end where it goes on past what is proven committed, and up to where it is, as `check` says it."""
+        last = int(self.offsets[-1]) if len(self.offsets) else None
+        is_all = self.committed is not None and (last is None or last <= self.committed)
+        end = () if last is None or is_all else (f"log end {last}",)
+        return (*end, *((f"committed through {self.committed - 1}",) if self.committed else ()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +159,7 @@ class Picture:
     lanes_left_out: int
     partitions: int | None
     series: tuple[Series, ...]
-    unclean_elections: tuple[tuple[int, int], ...]
+    losses: tuple[tuple[int, int], ...]
     log_end: LogGrowth
     brackets: tuple[Bracket, ...]
     earlier: int = 0

@@ -28,7 +28,7 @@ WORDS: Final[dict[str, str]] = {
     MarkKind.REMOVED: "voter removed",
     MarkKind.RESTARTED: "restarted, no controlled shutdown",
     MarkKind.LOG_DIR_FAILED: "log dir failed",
-    "unclean-election": "elected from outside ISR and ELR",
+    "loss": "partitions that may have lost acknowledged records",
     "not-proven": "appended, not proven committed",
     "fold": "quiet time, not to scale",
 }
@@ -65,8 +65,8 @@ def _swatch(kind: str, x: float, y: float, prefix: str) -> str:
     if kind in set(MarkKind):
         return mark_shape(MarkKind(kind), middle, y)
     match kind:
-        case "unclean-election":
-            return unclean_election_shape(middle, y)
+        case "loss":
+            return loss_shape(middle, y)
         case "cap":
             cap = element("line", x1=x + 2, x2=x + 2, y1=y - 7, y2=y + 7, class_="cap")
             return cap + element("line", x1=x + 6, x2=x + SWATCH, y1=y, y2=y, class_="silent")
@@ -86,9 +86,9 @@ def _swatch(kind: str, x: float, y: float, prefix: str) -> str:
             return element("rect", x=x, y=y - height / 2, width=SWATCH, height=height, class_=kind, fill=fill)
 
 
-def unclean_election_shape(x: float, y: float) -> str:
-    """The mark of elections from outside ISR and ELR, with its middle at (x, y)."""
-    return element("path", d=f"M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5 -5.5Z", class_="unclean-election")
+def loss_shape(x: float, y: float) -> str:
+    """The mark of partitions that may have lost acknowledged records, with its middle at (x, y)."""
+    return element("path", d=f"M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5 -5.5Z", class_="loss")
 
 
 def mark_shape(kind: MarkKind, x: float, y: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from kraft_audit.picture.node_lanes import broker_lanes, controller_lanes
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.columns.log_batches import canonical_log
+from kraft_audit.rules.columns.loss_holders import losses
 from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
 from kraft_audit.text.readable import duration, is_time
 
@@ -31,16 +33,32 @@ SPANS: Final = pa.schema(
     [("from_ms", pa.int64()), ("to_ms", pa.int64()), *((name, pa.bool_()) for name in FLAGS.values())]
 )
 """Spans of time in which a partition was exposed, and how; `to_ms` is null while that lasts."""
-OUTSIDE_ISR_AND_ELR: Final = ("unclean", "last_known")
 
 
-def picture_of(history: ClusterHistory, incidents: Sequence[TableRow], spans: pa.Table | None = None) -> Picture | None:
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnApart:
+    """What a picture shows of tables that are too large for a page's history.
+
+    `spans` (columns of SPANS) and `losses` (time in ms, how many partitions) stand for the rows of `partition_changes`
+    that the history lacks. `log_ends` are ends of the canonical log with their append times in ms, as plans found them:
+    they stand for `batches` where the history has no such table.
+    """
+
+    spans: pa.Table
+    losses: tuple[tuple[int, int], ...] = ()
+    log_ends: tuple[tuple[int, int], ...] = ()
+
+
+def picture_of(
+    history: ClusterHistory, incidents: Sequence[TableRow], apart: DrawnApart | None = None
+) -> Picture | None:
     """What happened to a cluster; None where no time of its log is known.
 
-    `incidents` are rows of that table in the order in which they are numbered. `spans` (columns of SPANS) stand for
-    `partition_changes` where that table is not whole.
+    `incidents` are rows of that table in the order in which they are numbered. `apart` is given where the history's
+    tables are not whole.
     """
-    times = [time for _, time in _dated(history)]
+    dated = [*_dated(history, () if apart is None else apart.log_ends)]
+    times = [time for _, time in dated]
     if not times or history.end_ms is None:
         return None
     log_to = history.end_ms
@@ -50,7 +68,7 @@ def picture_of(history: ClusterHistory, incidents: Sequence[TableRow], spans: pa
     from_ms -= 0 if from_ms == log_from else max(1_000, (log_to - from_ms) // 50)
     controllers = tuple(controller_lanes(history, from_ms, log_to))
     brokers, left_out = _fitting(list(broker_lanes(history, log_to)), LANES_MAX - len(controllers))
-    series, unclean, partitions = _partitions(history, spans)
+    series, lost, partitions = _partitions(history, apart)
     lanes = (*controllers, *brokers)
     return Picture(
         title=history.title,
@@ -61,20 +79,21 @@ def picture_of(history: ClusterHistory, incidents: Sequence[TableRow], spans: pa
         lanes_left_out=left_out,
         partitions=partitions,
         series=series,
-        unclean_elections=unclean,
-        log_end=_log_end(history, log_to),
+        losses=lost,
+        log_end=_log_end(history, dated, log_to),
         brackets=brackets,
         earlier=earlier,
         moments_ms=tuple(sorted(_moments(lanes, series, brackets, log_to))),
     )
 
 
-def _dated(history: ClusterHistory) -> Iterator[tuple[int, int]]:
+def _dated(history: ClusterHistory, log_ends: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """(offset after, time) of what the log itself holds, nothing of what a disk was formatted with or of snapshots."""
     log = canonical_log(history) if history.has("batches") else None
     if log is not None and len(log.row):
         yield from zip((log.last_offset + 1).tolist(), log.timestamp_ms.tolist(), strict=True)
         return
+    yield from ((end, time) for end, time in log_ends if time > 0 and is_time(time))
     for name in DATED_TABLES:
         for row in history.rows(name):
             offset, time = row["from_offset"], row["timestamp_ms"]
@@ -83,8 +102,8 @@ def _dated(history: ClusterHistory) -> Iterator[tuple[int, int]]:
                 yield offset + 1, time
 
 
-def _log_end(history: ClusterHistory, to_ms: int) -> LogGrowth:
-    points = sorted((offset, time) for offset, time in _dated(history) if 0 < time <= to_ms and is_time(time))
+def _log_end(history: ClusterHistory, dated: Sequence[tuple[int, int]], to_ms: int) -> LogGrowth:
+    points = sorted({(offset, time) for offset, time in dated if 0 < time <= to_ms and is_time(time)})
     offsets = np.asarray([offset for offset, _ in points], np.int64)
     times = np.maximum.accumulate(np.asarray([time for _, time in points], np.int64)) if points else offsets
     if len(points) > POINTS_MAX:
@@ -127,6 +146,9 @@ def _label(row: TableRow, to_ms: int) -> str:
         IncidentKind.CLUSTER_STOP: "stopped in order",
         IncidentKind.BROKER_STOP: "stopped",
         IncidentKind.BROKER_RESTART: "restarted",
+        IncidentKind.BROKER_FREEZE: "cut off",
+        IncidentKind.RESTART_LOOP: "in a loop",
+        IncidentKind.ROLE_CHANGE: "given up",
     }
     return f"{who} {words.get(IncidentKind(kind), 'lost' if row['is_open'] else 'out')}"
 
@@ -141,15 +163,17 @@ def _fitting(lanes: list[Lane], places: int) -> tuple[tuple[Lane, ...], int]:
 
 
 def _partitions(
-    history: ClusterHistory, spans: pa.Table | None
+    history: ClusterHistory, apart: DrawnApart | None
 ) -> tuple[tuple[Series, ...], tuple[tuple[int, int], ...], int | None]:
-    """The counts of exposed partitions, elections from outside ISR and ELR by time, and how many partitions exist."""
-    if spans is not None:
-        return tuple(_of_spans(kind, spans) for kind in SeriesKind), (), None
+    """The counts of exposed partitions, how many may have lost records by time, and how many partitions exist."""
+    if apart is not None:
+        states = partition_states(history)
+        count = int(states.exists[states.last_rows].sum()) if len(states) else 0
+        return tuple(_of_spans(kind, apart.spans) for kind in SeriesKind), apart.losses, count
     if not history.has("partition_changes"):
         return (), (), None
     bounds_of: dict[SeriesKind, tuple[list[int], list[int | None]]] = {kind: ([], []) for kind in SeriesKind}
-    elections: Counter[int] = Counter()
+    lost: Counter[int] = Counter()
     count = 0
     for part in history.with_all_partitions():
         states = partition_states(part)
@@ -164,10 +188,10 @@ def _partitions(
             for episode in states.episodes(condition(states)):
                 starts.append(int(times[episode.start]))
                 ends.append(None if episode.end is None else int(times[episode.end]))
-        elections.update(times[states.rows_of(states.changes.is_election(*OUTSIDE_ISR_AND_ELR))].tolist())
+        lost.update(loss.event.timestamp_ms for loss in losses(part) if loss.grade.is_reported)
         count += int(states.exists[states.last_rows].sum()) if len(states) else 0
     series = tuple(step_series(kind, starts, ends) for kind, (starts, ends) in bounds_of.items())
-    return series, tuple(sorted(elections.items())), count
+    return series, tuple(sorted(lost.items())), count
 
 
 def _of_spans(kind: SeriesKind, spans: pa.Table) -> Series:

@@ -142,11 +142,15 @@ def _joined_chain(below: LogChain, above: LogChain) -> LogChain:
 
 @dataclass(frozen=True, slots=True)
 class PersistedState:
-    """The quorum-state, read *after* the log of the same node: the other order proves nothing. Ids are -1 for none."""
+    """The quorum-state, read *after* the log of the same node: the other order proves nothing. Ids are -1 for none.
+
+    `current_voters` are the configured ones of kraft.version 0 as of the node's last start; None where it has none.
+    """
 
     epoch: int
     leader_id: int = -1
     voted_id: int = -1
+    current_voters: frozenset[int] | None = None
 
     def forgotten_epoch(self, took_part: int, earlier: int) -> int:
         """The newest epoch that the disk once knew and no longer does; -1 where there is none.

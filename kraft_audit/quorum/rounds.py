@@ -33,6 +33,7 @@ from kraft_audit.quorum.voter_history import (
     voter_history,
     voters_before,
 )
+from kraft_codec.files.state_files import QuorumState
 from kraft_codec.schemas import ZERO_UUID, Dialect
 from kraft_codec.text.java_text import uuid_text
 
@@ -189,7 +190,8 @@ def round_evidence(
 
 
 def captured_replicas(survey: Survey, plan: ClusterPlan, numbers: Sequence[int]) -> list[CapturedReplica]:
-    """What each of the disks with these numbers shows, in their order."""
+    """What each of the disks with these numbers shows, in their order; those that are no evidence are left out."""
+    numbers = [number for number in numbers if survey.replicas[number].is_evidence]
     static = static_voters(survey, plan)
     # Logs that end alike have one history, which names each of perhaps thousands of voters at every change.
     ends = {(end.branch, end.end_offset): end for end in (survey.ends[number] for number in numbers)}
@@ -355,12 +357,18 @@ def _replica(survey: Survey, replica: Replica, chain: LogChain | None) -> Captur
         directory_id=replica.plan.directory_id,
         runs=() if chain is None else chain.runs,
         snapshots=tuple(sorted(snapshots if archived is None else {*snapshots, archived})),
-        persisted=None if state is None else PersistedState(state.leader_epoch, state.leader_id, state.voted_id),
+        persisted=None if state is None else _persisted(state),
         read_from_ms=replica.read_from_ms,
         read_to_ms=replica.read_to_ms,
         chain=chain,
         held_end_offset=replica.plan.held_end_offset,
     )
+
+
+def _persisted(state: QuorumState) -> PersistedState:
+    names_voters = state.data_version == 0 and state.current_voters is not None
+    configured = frozenset(state.current_voters or ()) if names_voters else None
+    return PersistedState(state.leader_epoch, state.leader_id, state.voted_id, configured)
 
 
 def _conflicting_epochs(survey: Survey, chosen: Sequence[tuple[Replica, LogEnd]]) -> frozenset[int]:

@@ -12,31 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
+from kraft_audit.rules.columns.broker_stops import gone_brokers
 from kraft_audit.rules.columns.nodes import is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
-from kraft_audit.text.readable import any_of
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaLog:
-    """The end of one partition's log on one broker, where its data directory was captured.
-
-    `log_end_offset` and `leader_epoch` are None where only the broker's checkpoint of high watermarks was captured;
-    that one is a lower bound. `epochs` are (epoch, start offset), ascending.
-    """
-
-    broker_id: int
-    log_end_offset: int | None
-    leader_epoch: int | None
-    high_watermark: int | None = None
-    epochs: tuple[tuple[int, int], ...] = ()
-    topic_id: str | None = None
-    is_clean: bool = False
-
-
-ReplicaLogs = Mapping[tuple[str, int], tuple[ReplicaLog, ...]]
-"""(topic, partition) → the captured ends of its replicas."""
+from kraft_audit.rules.columns.sure_copies import Copies, copies
+from kraft_audit.text.readable import any_of, when
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +40,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """One leaderless partition and its choices."""
+    """One leaderless partition and its choices.
+
+    `down` are the replicas that are away and may come back, `sure` those in ISR or ELR that surely hold everything,
+    `off_disk` those whose broker does not have the partition's log dir any more.
+    """
 
     topic: str
     partition: int
@@ -72,6 +58,9 @@ class RecoveryPlan:
     balanced: Choice
     aggressive: Choice
     logs: tuple[ReplicaLog, ...] = ()
+    down: tuple[int, ...] = ()
+    sure: tuple[int, ...] = ()
+    off_disk: tuple[int, ...] = ()
 
 
 def recovery_plans(history: ClusterHistory, logs: ReplicaLogs | None = None) -> list[RecoveryPlan]:
@@ -93,6 +82,8 @@ def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: Repl
     since = row
     while not states.is_first[since] and states.leader[since - 1] == -1:
         since -= 1
+    held, gone = copies(history, row), gone_brokers(history)
+    shipped = _shipped(lists, up, is_unclean, elr_level(history) > 0, known, held)
     return RecoveryPlan(
         topic,
         partition,
@@ -102,10 +93,13 @@ def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: Repl
         lists["last_known_elr"],
         int(states.timestamp_ms[since]),
         is_unclean,
-        _shipped(lists, up, is_unclean, elr_level(history) > 0, known),
-        _balanced(lists, up, known),
-        _aggressive(lists, up, known),
+        shipped,
+        _proposed(_balanced(lists, up, known), shipped),
+        _proposed(_aggressive(lists, up, known), shipped),
         captured,
+        down=tuple(broker for broker in lists["replicas"] if broker not in up and broker not in gone),
+        sure=tuple(sorted(held.sure)),
+        off_disk=tuple(sorted(held.off_disk)),
     )
 
 
@@ -115,12 +109,13 @@ def _shipped(
     is_unclean: bool,
     has_elr: bool,
     known: Mapping[int, ReplicaLog],
+    held: Copies,
 ) -> Choice:
     """Facts 6.2: the ISR, else the ELR, else the last known leader, else any live replica where unclean is enabled."""
     eligible = lists["isr"] or lists["elr"]
     safe = [broker for broker in lists["replicas"] if broker in eligible and broker in up]
     if safe:
-        return Choice(safe[0], (), f"elects broker {safe[0]}, which holds everything acknowledged", 0)
+        return _eligible_leader(next((each for each in safe if each not in held.off_disk), safe[0]), known, held)
     last = lists["last_known_elr"]
     if has_elr and not eligible and len(last) == 1 and last[0] in up:
         text = f"elects broker {last[0]}, the last known leader, though it came back uncleanly"
@@ -131,8 +126,12 @@ def _shipped(
         if lists["elr"]:
             text += f"; gives up ELR {list(lists['elr'])}"
         return Choice(chosen, (), text, *_lost(chosen, known))
+    members = tuple(broker for broker in eligible if broker in lists["replicas"])
+    able = tuple(broker for broker in members if broker not in held.off_disk)
     heir = last[0] if has_elr and len(last) == 1 and last[0] in lists["replicas"] else None
-    able = tuple(broker for broker in eligible if broker in lists["replicas"])
+    heir = None if heir in held.off_disk else heir
+    if members and not able and not is_unclean:
+        return _waits_for_dir(members[0])
     if is_unclean:
         return _whoever_is_live_first(lists["replicas"], able, heir)
     if able:
@@ -144,6 +143,35 @@ def _shipped(
     if heir is not None and not eligible:
         return Choice(None, last, f"waits for broker {heir}, the last known leader, and elects it as it is")
     return Choice(None, lists["replicas"], "waits for an operator: no replica is eligible and no last leader is known")
+
+
+def _proposed(choice: Choice, shipped: Choice) -> Choice:
+    """What a proposed strategy does with an eligible replica that is up: no better than what Kafka itself does."""
+    if choice.lost_records == 0 and shipped.lost_records != 0:
+        return shipped
+    return choice
+
+
+def _eligible_leader(broker: int, known: Mapping[int, ReplicaLog], held: Copies) -> Choice:
+    """An eligible replica that is up: what it holds is what its witnesses' history says of it."""
+    if broker in held.off_disk:
+        return _waits_for_dir(broker)
+    if broker not in held.sure:
+        text = f"elects broker {broker}, which may lack acknowledged records: it crashed, or was passed over"
+        return Choice(broker, (), text, *_lost(broker, known))
+    if held.since is not None:
+        since = f"since {when(held.since.timestamp_ms)}, and may lack what was acknowledged before"
+        return Choice(broker, (), f"elects broker {broker}, which holds everything acknowledged {since}")
+    return Choice(broker, (), f"elects broker {broker}, which holds everything acknowledged", 0)
+
+
+def _waits_for_dir(broker: int) -> Choice:
+    """A member that holds the records in a log dir which its broker's last registration does not list."""
+    text = (
+        f"waits for the log dir of broker {broker} that this partition is in: the broker does not have it now. With an "
+        f"empty disk in its place, broker {broker} leads with an empty log, and every record is lost"
+    )
+    return Choice(None, (broker,), text)
 
 
 def _whoever_is_live_first(replicas: tuple[int, ...], able: tuple[int, ...], heir: int | None) -> Choice:

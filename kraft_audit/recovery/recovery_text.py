@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from kraft_audit.losses.replica_disks import ReplicaLog
 from kraft_audit.recovery.crash_forecast import PartitionOutcome, SmallestLoss, WhatIf
-from kraft_audit.recovery.leaderless_partitions import Choice, RecoveryPlan, ReplicaLog
+from kraft_audit.recovery.leaderless_partitions import Choice, RecoveryPlan
 from kraft_audit.text.readable import and_more, when
 
 _Subject = TypeVar("_Subject", PartitionOutcome, RecoveryPlan)
 GROUPS_LISTED: Final = 20
 GROUP_MEMBERS_NAMED: Final = 4
 """Of a group with more partitions, so many are named."""
+CHOICE_INDENT: Final = 13
+"""Where the text of a partition's choice begins, after who chooses."""
 
 
 def whatif_lines(forecast: WhatIf, smallest: SmallestLoss, *, show_all: bool = False) -> Iterator[str]:
@@ -89,7 +92,7 @@ def _outcome_text(outcome: PartitionOutcome) -> str:
 
 
 def recovery_lines(plans: Sequence[RecoveryPlan], *, show_all: bool = False) -> Iterator[str]:
-    """Leaderless partitions with their three choices; those of one state and the same choices together."""
+    """Leaderless partitions with what Kafka does; those of one state and the same choice together."""
     if not plans:
         yield "every partition has a leader"
         return
@@ -104,21 +107,22 @@ def recovery_lines(plans: Sequence[RecoveryPlan], *, show_all: bool = False) -> 
         yield ""
         since = when(min(plan.since_ms for plan in members))
         yield f"{names}   {state}  {of}, since {since}, unclean election {unclean}"
-        yield f"  {'Kafka':<11}{_choice_text([plan.shipped for plan in members])}"
-        yield f"  {'Balanced':<11}{_choice_text([plan.balanced for plan in members])}"
-        yield f"  {'Aggressive':<11}{_choice_text([plan.aggressive for plan in members])}"
+        yield _choice_line("Kafka", _choice_text([plan.shipped for plan in members]))
         if len(members) == 1 and first.logs:
-            yield f"  {'captured':<11}{'; '.join(map(_log_text, first.logs))}"
+            yield _choice_line("captured", "; ".join(map(_log_text, first.logs)))
     yield from _rest(plans, groups)
     if not any(plan.logs for plan in plans):
         yield ""
         yield "no broker's data directory was captured: where the replicas' logs end is not known"
 
 
+def _choice_line(who: str, text: str) -> str:
+    return f"{f'  {who}':<{CHOICE_INDENT}}{text}"
+
+
 def _story(plan: RecoveryPlan) -> Hashable:
     """What a partition has in common with those that can be shown together."""
-    choices = (plan.shipped.text, plan.balanced.text, plan.aggressive.text)
-    return plan.isr, plan.elr, plan.last_known_elr, plan.unclean_election_enabled, choices
+    return plan.isr, plan.elr, plan.last_known_elr, plan.unclean_election_enabled, plan.shipped.text
 
 
 def _log_text(log: ReplicaLog) -> str:

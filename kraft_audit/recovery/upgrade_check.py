@@ -22,6 +22,8 @@ from kraft_audit.recovery.feature_levels import (
     unknown_reason,
 )
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.broker_stops import gone_brokers
+from kraft_audit.rules.columns.captures import audit_command
 from kraft_audit.rules.columns.kafka_commands import (
     CONFIG,
     broker_server,
@@ -174,6 +176,14 @@ class _Steps:
                 yield f"If {blocker.name} is lost for good, it leaves the voters first; then ask again: {removal}"
 
     def _fenced_brokers(self, fenced: Sequence[Blocker]) -> Iterator[str]:
+        gone = gone_brokers(self.history)
+        given_up = [blocker for blocker in fenced if blocker.node_id in gone]
+        if given_up:
+            plan = audit_command(self.history, "check", "--rule", "KP021")
+            yield f"{capitalized(node_names(given_up))} gave up the role. Once no partition names them ({plan}):"
+            for blocker in given_up:
+                yield unregister_broker(self.server, blocker.node_id)
+        fenced = [blocker for blocker in fenced if blocker.node_id not in gone]
         if not fenced:
             return
         start = f"Start {node_names(fenced)} with {self.release}."

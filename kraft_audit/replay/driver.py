@@ -25,6 +25,7 @@ from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES, ClusterReplay, TableBatch, drain
 from kraft_audit.replay.replay_state import ReplayBase, ReplayBeginning, load_replay, save_replay
 from kraft_audit.tables.topic_shares import TopicShare
+from kraft_audit.text.watched_work import doing
 
 END: Final = sys.maxsize
 """An offset after every log's end."""
@@ -338,6 +339,7 @@ class ReplayDriver:
                 if number == 0 and span.from_offset == split_at:
                     self._keep()
             for window in self._log.windows(span.from_offset, span.to_offset):
+                doing(f"replaying offset {window.from_offset} of {self._start.end_offset}")
                 self._undecoded.add(window.undecoded)
                 self._undecoded_offsets = [
                     offset for offset in self._undecoded_offsets if offset >= self.replay.settled_offset

@@ -191,7 +191,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         permissions=given.permissions,
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,
-        picture=picture_of(history, numbered, given.exposed_spans),
+        picture=picture_of(given.drawn or history, numbered, given.apart),
     )
 
 

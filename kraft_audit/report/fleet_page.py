@@ -14,12 +14,13 @@ from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.report.cluster_page import RANK, ClusterView
 from kraft_audit.report.control_matrix import ROWS_MAX, Broken, broken_spans, control_cells
 from kraft_audit.report.fleet_trends import incident_spans, trends
+from kraft_audit.report.needed_action import NEEDS, OTHER_NEEDS, needed_action
 from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import CONTROLS, Severity
+from kraft_audit.rules.rule_model import CONTROLS
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import DAY_MS, HOUR_MS, is_time, plural
 
@@ -30,18 +31,6 @@ CAPTURE_AGE_MAX_MS: Final = 2 * HOUR_MS
 """An older capture has its age as a warning: runs are hourly."""
 FLEET_INCIDENTS_SHOWN: Final = 40
 WAIVERS_SHOWN: Final = 100
-URGENT: Final = frozenset({Severity.CRITICAL.value, Severity.HIGH.value})
-NEEDS: Final = (
-    (("KQ002", "KQ020", "KQ022", "KV001", "KV002", "KQ016"), "may have lost committed records"),
-    (("KQ025",), "{has} lost the majority of its voters"),
-    (("KQ023",), "{has} no leader"),
-    (("KQ024",), "cannot commit"),
-    (("KP002",), "{has} partitions without a leader"),
-    (("KP001",), "{has} partitions that one more loss destroys"),
-    (("KP005",), "{has} partitions that refuse acks=all writes"),
-)
-"""What a cluster needs action for, the worst first: open findings of critical or high severity of these rules."""
-OTHER_NEEDS: Final = "{has} other critical or high findings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +101,7 @@ class Fleet:
     def add(self, given: ClusterInput, view: ClusterView) -> None:
         """Add one cluster."""
         captured_voters, voters = view.voters_captured
+        action = needed_action(given)
         line = ClusterLine(
             cluster_id=view.cluster_id,
             page_id=view.page_id,
@@ -136,7 +126,7 @@ class Fleet:
                 for row in (*view.open_incidents, *view.resolved_incidents)
                 if row["kind"] != IncidentKind.CLUSTER_STOP
             ),
-            need=_need(view),
+            need=None if action is None else action.place,
             answer="" if view.headline is None else view.headline.text,
             metadata_version=view.metadata_version,
             leader=_leader(view),
@@ -201,14 +191,6 @@ def _lag(view: ClusterView) -> int | None:
     ends = [end_offset for end_offset in voters if end_offset is not None]
     end = None if view.watermark is None else view.watermark["canonical_end_offset"]
     return None if not ends or end is None else max(0, end - min(ends))
-
-
-def _need(view: ClusterView) -> int | None:
-    """The place in NEEDS of the worst that the cluster needs action for, past its end for any other; None for none."""
-    urgent = {group.rule for group in view.open_groups if group.severity in URGENT}
-    if not urgent:
-        return None
-    return next((place for place, (named, _) in enumerate(NEEDS) if not urgent.isdisjoint(named)), len(NEEDS))
 
 
 def needs_in_words(lines: Sequence[ClusterLine]) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """What `check` opens with, from the rows of a lake.
 
-A lake's pages read no batches. What needs them, whether a quorum is stalled, whether logs contradict each other and
-whether a majority of disks lost records, the newest plan has judged: its findings say so (KQ020, KQ023, KQ024, KQ025).
-Where it did not, the answer is undecided and names what to check.
+The answer of a lake is made without its batches. What needs them, whether a quorum is stalled, whether logs contradict
+each other and whether a majority of disks lost records, the newest plan has judged: its findings say so (KQ020, KQ023,
+KQ024, KQ025). Where it did not, the answer is undecided and names what to check.
 """
 
 from __future__ import annotations

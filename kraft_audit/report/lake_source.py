@@ -32,9 +32,10 @@ from kraft_audit.lake.lake_copies import copies_alone
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
-from kraft_audit.picture.whole_picture import SPANS
+from kraft_audit.picture.whole_picture import SPANS, DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
+from kraft_audit.report.drawn_rows import DrawnRows
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
 from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version, with_stops
@@ -42,7 +43,7 @@ from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRo
 from kraft_audit.rules.columns.captures import path_read
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
-from kraft_audit.tables.bronze import PLANS
+from kraft_audit.tables.bronze import BATCHES, PLANS
 from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.gold import (
     FINDING_EPISODES,
@@ -53,6 +54,7 @@ from kraft_audit.tables.gold import (
     LABELS,
     PARTITION_RISK,
 )
+from kraft_audit.tables.losses import LOSSES
 from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import DAY_MS, timestamp_us
 from kraft_codec.errors import ChoiceError, InputError
@@ -62,7 +64,11 @@ HISTORY: Final[Mapping[str, Callable[[str, str], str]]] = {
     # Rounds are numbered within a plan: only those of the newest one are compared.
     "watermarks": newest_plan_rows,
     **dict.fromkeys(
-        ("leader_epochs", "voter_sets", "broker_changes", "config_changes", "feature_changes"), rows_of_clusters
+        (
+            *("leader_epochs", "voter_sets", "broker_changes", "controller_changes", "config_changes"),
+            "feature_changes",
+        ),
+        rows_of_clusters,
     ),
 }
 """The tables of a cluster's history that pages and metrics are made from, except those of partitions, and the query of
@@ -114,7 +120,7 @@ NO_SPANS: Final = pa.schema([("topic_id", pa.string()), ("partition", pa.int32()
 class LakeSource:
     """The clusters of a lake as its last closed plan left them. Raises InputError where there is no lake.
 
-    With `has_pages` the archive is asked what `may-i` answers about each.
+    With `has_pages` the archive is asked what `may-i` answers about each, and what its picture shows is read.
     """
 
     def __init__(self, path: str, *, has_pages: bool = False) -> None:
@@ -128,12 +134,14 @@ class LakeSource:
         self._now_ms = time.time_ns() // 1_000_000
         wanted = (
             PLANS.name,
+            BATCHES.name,
             *HISTORY,
             *OF_PARTITIONS,
             REPLAYS.name,
             *(FINDINGS.name, FINDING_EPISODES.name, HISTORIES.name, INCIDENTS.name, INCIDENT_FINDINGS.name),
             *(FINDINGS_STAGED.name, INCIDENTS_STAGED.name),
             PARTITION_RISK.name,
+            LOSSES.name,
         )
         self._tables: dict[str, DeltaTable] = {
             name: self._lake.open(name) for name in wanted if self._lake.exists(name)
@@ -163,8 +171,11 @@ class LakeSource:
         return at_ms
 
     def clusters(self) -> Iterator[ClusterInput]:
+        return self.of(self._ids())
+
+    def of(self, ids: Sequence[str]) -> Iterator[ClusterInput]:
+        """Only the clusters of these ids."""
         names = self._names()
-        ids = self._ids()
         for start in range(0, len(ids), CLUSTERS_AT_ONCE):
             for given in self._read(ids[start : start + CLUSTERS_AT_ONCE], names):
                 yield replace(given, permissions=self._permissions(given, len(ids))) if self._has_pages else given
@@ -212,6 +223,7 @@ class LakeSource:
         incidents = self._incidents(listed)
         exposed = self._exposed(listed)
         partitions = self._partitions(listed)
+        drawn = self._drawn_rows(listed) if self._has_pages else None
         tables[PARTITION_CHANGES.name] = {id_: known.changes for id_, known in partitions.items()}
         for id_ in ids:
             own_tables: dict[str, pa.Table] = {
@@ -220,18 +232,24 @@ class LakeSource:
             known = partitions.get(id_)
             history = ClusterHistory(id_, own_tables, is_read=_is_read(own_tables["captures"]))
             rules = frozenset(row["rule"] for row in judged.get(id_, []))
+            spans = NO_SPANS if known is None else known.exposed_spans
             yield ClusterInput(
                 history,
                 with_stops(findings.get(id_, []), incidents.get(id_, [])),
                 names.get(id_),
                 None if exposed is None else exposed.get(id_, {}),
-                NO_SPANS if known is None else known.exposed_spans,
+                spans,
                 None if known is None else known.first_change_ms,
                 rules,
                 incidents.get(id_, []),
                 lake_answer(history, findings.get(id_, []), incidents.get(id_, []), rules),
                 labels=_labels(self._known.get(id_)),
+                drawn=None if drawn is None else drawn.history(history),
+                apart=DrawnApart(spans) if drawn is None else drawn.apart(id_, spans),
             )
+
+    def _drawn_rows(self, listed: str) -> DrawnRows:
+        return DrawnRows(self._query, self._view, self._tables, listed)
 
     def _incidents(self, listed: str) -> dict[str, list[TableRow]]:
         """The incidents of each cluster; where the table `incidents` is missing, those of its newest plan."""

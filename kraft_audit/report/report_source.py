@@ -20,6 +20,7 @@ from kraft_audit.findings.finding_formats import STOP_IN_ORDER_MARK, finding_row
 from kraft_audit.findings.rule_pages import rule_rows
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import IncidentKind, incident_row
+from kraft_audit.picture.whole_picture import DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions
 from kraft_audit.rules import judging
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
@@ -75,8 +76,9 @@ class ClusterInput:
     `partition_changes`. That table may lack rows that no page shows; then `first_change_ms` is the time of the first
     row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
     that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `answer` is what
-    `check` says of the cluster first. `permissions` is what `may-i` answers, None where it was not asked. `labels` are
-    what fleet.yaml says of the cluster, as `owner`.
+    `check` says of the cluster first. `drawn` is the same history with the batches of its log, where `history` lacks
+    them and they are few; `apart` is what the picture shows of tables that are not whole. `permissions` is what `may-i`
+    answers, None where it was not asked. `labels` are what fleet.yaml says of the cluster, as `owner`.
     """
 
     history: ClusterHistory
@@ -90,6 +92,8 @@ class ClusterInput:
     answer: Sequence[AnswerLine] = ()
     permissions: Permissions | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    drawn: ClusterHistory | None = None
+    apart: DrawnApart | None = None
 
     @property
     def cluster_id(self) -> str:

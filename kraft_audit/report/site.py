@@ -37,6 +37,7 @@ from kraft_audit.report.cluster_page import (
     voter_plot,
 )
 from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view, known_incidents
+from kraft_audit.report.needed_action import said_and_command
 from kraft_audit.report.oscal import OSCAL_FOLDER, oscal_documents, write_document
 from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
@@ -46,13 +47,12 @@ from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
 from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import duration, is_time, plural, shown_cluster_id, when
+from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import ChoiceError
 
 MARK: Final = ".kraft-audit-report"
 """A file of this name says that we may write over the folder."""
 UNFINISHED: Final = ".unfinished-"
-BEFORE_COMMAND: Final = "   kraft-audit "
-"""What stands before a command in a line of the answer."""
 TEXT_CHARACTERS_MAX: Final = 4000
 """A longer text is cut on a page; findings.csv has all of it."""
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}(\.history-[0-9]{1,6})?")
@@ -105,12 +105,6 @@ def _anchor(finding: TableRow) -> str:
     """Where an episode of a finding stands on its page."""
     began = finding["from_ms"] if finding["from_offset"] is None else finding["from_offset"]
     return f"f-{finding['finding_id']}-{began or 0}"
-
-
-def said_and_command(text: str) -> tuple[str, str]:
-    """What a line of the answer says, and the command that it ends with; empty where it has none."""
-    said, _, command = text.partition(BEFORE_COMMAND)
-    return said, f"{BEFORE_COMMAND.strip()} {command}" if command else ""
 
 
 @cache
@@ -250,6 +244,7 @@ class _Site:
         self.written: list[Path] = []
 
     def write(self, name: str, template: str, **values: Any) -> None:
+        doing(f"writing {name}")
         up = "../" * name.count("/")
         text = environment().get_template(template).render(up=up, as_of=self.as_of, page=name, **values)
         self.add(name, lambda target: target.write_text(text, encoding="utf-8"))

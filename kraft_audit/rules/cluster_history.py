@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Final, TypeVar
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, ReplicaPlan
+from kraft_audit.losses.replica_disks import ReplicaLogs
 from kraft_audit.replay.cluster_state import missing_records
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
 from kraft_audit.rules.columns.partition_parts import PartitionParts
@@ -48,6 +49,16 @@ BEGUN_BY: Final = (
 PARTITION_STATES: Final = "partition states"
 
 TableRow = dict[str, Any]
+ReadDisks = Callable[[Collection[tuple[str, int]], Mapping[int, int]], ReplicaLogs]
+"""Reads (topic, partition)s from the brokers' disks of all captures; with when each capture was taken at the earliest,
+in milliseconds by its number."""
+
+
+def no_disks(_: Collection[tuple[str, int]], __: Mapping[int, int]) -> ReplicaLogs:
+    """Where no broker's disk was captured."""
+    return {}
+
+
 _Value = TypeVar("_Value")
 
 
@@ -109,6 +120,7 @@ class ClusterHistory:
     * `altered` are batches that disks hold in several versions; None where disks were not compared.
     * `snapshot_times_ms` are the times of the last records that snapshots contain, by end offset, where they say so.
     * `written_ms` is when something on a disk was last surely written, by root and path of the newest captures.
+    * `copied_ms` is when the newest copy of a disk was made, where all its files have the time of the copy.
     * `gaps` are the offsets [from, to) that the replay passed and no replica holds.
     * `is_read` is False where no batch of the log and no snapshot past offset 0 could be read, `is_replayed` where
       there was no canonical log or snapshot to replay: then a rule without a case proves nothing.
@@ -117,6 +129,8 @@ class ClusterHistory:
     * `parts` holds `partition_changes` where that table is too large for `tables`; `histories_by_part` then gives it,
       the rows before `parts_to` where that is set. `is_part`: the table has only some of the partitions.
     * `carried` is set where the tables hold, of what an earlier judgement saw, only the rows that still matter.
+    * `captured_from`: captures with lower numbers were judged before.
+    * `read_disks` reads what the captures hold of brokers' disks, for the partitions that are asked for.
     * `as_of_ms` is the log's time as of which it is judged, where that is not the newest append time of any capture.
     """
 
@@ -136,6 +150,7 @@ class ClusterHistory:
     altered: tuple[AlteredBatches, ...] | None = None
     operator: OperatorWord = OperatorWord()
     written_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    copied_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     history_of: HistoryOf = ONLY_HISTORY
     snapshot_times_ms: Mapping[int, int] = field(default_factory=dict)
     history_id: str = ""
@@ -143,6 +158,8 @@ class ClusterHistory:
     as_of_ms: int | None = None
     parts_to: int | None = None
     is_part: bool = False
+    captured_from: int = 0
+    read_disks: ReadDisks = no_disks
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
     _of_partitions: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 

@@ -7,7 +7,7 @@ snapshot on the way is compared with the replayed state at its offset; one kind 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow
-from kraft_audit.capture.replica import written_times_ms
+from kraft_audit.capture.replica import copied_times_ms, written_times_ms
 from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
+from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs, replica_logs
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history
 from kraft_audit.reading import ClusterReading
@@ -102,6 +103,7 @@ class HistoryCollector:
         self._altered: tuple[AlteredBatches, ...] = ()
         self._snapshot_times_ms: dict[int, int] = {}
         self._written_ms: dict[tuple[str, str], int] = {}
+        self._copied_ms: dict[tuple[str, str], int] = {}
         self._is_read = self._is_unstarted = False
         self._is_replayed = False
 
@@ -172,6 +174,7 @@ class HistoryCollector:
         if self._comparison is not None:
             self._comparison.plans = plans
         self._written_ms = written_times_ms(survey.replicas)
+        self._copied_ms = copied_times_ms(survey.replicas)
         self._altered = tuple(AlteredBatches.of(run, plans) for run in survey.altered)
         self._snapshot_times_ms = {
             snapshot.end_offset: time_ms for snapshot in survey.snapshots if (time_ms := snapshot.timestamp_ms)
@@ -253,10 +256,23 @@ class HistoryCollector:
             self._altered,
             snapshot_times_ms=self._snapshot_times_ms,
             written_ms=self._written_ms,
+            copied_ms=self._copied_ms,
             history_of=self._plan.history_of,
             history_id=self._plan.key,
             operator=OperatorWord(self._plan.is_running, frozenset(self._plan.gone)),
+            read_disks=self._read_disks,
         )
+
+    def _read_disks(self, wanted: Collection[tuple[str, int]], times_ms: Mapping[int, int]) -> ReplicaLogs:
+        """What brokers' disks hold of some partitions, in all captures of all roots."""
+        logs: dict[tuple[str, int], tuple[ReplicaLog, ...]] = {}
+        for root in dict.fromkeys(replica.root for replica in self._plan.replicas if not replica.is_archived):
+            own = replace(self._plan, replicas=tuple(r for r in self._plan.replicas if r.root == root))
+            with self._reading.settings.open_storage(root) as storage:
+                read = replica_logs(storage, own, wanted, every_capture=True, read_not_before_ms=times_ms)
+            for place, found in read.items():
+                logs[place] = (*logs.get(place, ()), *found)
+        return logs
 
     def _table(self, name: str) -> pa.Table:
         if name == BATCH_COPIES.name:

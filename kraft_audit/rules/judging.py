@@ -29,7 +29,9 @@ from kraft_audit.rules.rule_model import (
     undecided,
 )
 from kraft_audit.tables.silver import SILVER
+from kraft_audit.text.watched_work import doing
 
+CHECKING: Final = "checking rule"
 NOTHING_READ: Final = "nothing of the metadata log was read"
 NOTHING_REPLAYED: Final = "there is no canonical log: nothing was replayed"
 REPLAYED_INPUTS: Final = frozenset({"contradictions", *(name for name in SILVER if name.endswith("_changes"))})
@@ -94,6 +96,7 @@ def check_others(
     """The findings of the rules that are not judged by parts."""
     for each in chosen:
         if each not in by_part:
+            doing(f"{CHECKING} {each.id} {each.name}")
             yield from check_rule(each, history, settings.get(each.id, {}))
 
 
@@ -215,6 +218,7 @@ class PartsJudge:
         """The findings of a part."""
         open_findings: list[Finding] = []
         for run in self._runs:
+            doing(f"{CHECKING} {run.rule.id} {run.rule.name}")
             if run.rule.across is None:
                 for finding in run.findings(part, is_later_part=self._is_later_part):
                     self.ids_with_case.add(run.rule.id)

@@ -34,7 +34,14 @@ ENTRY_KEYS: Final = {
     *("name", "severity", "scope", "since", "status", "raised_when", "why", "what_to_do", "sources"),
 }
 OPTIONAL_KEYS: Final = {"cases", "releases", "false_positives"}
-RENAMED: Final = {"KV016": "KB008", "ghost-controller": "KB008"}
+RENAMED: Final = {
+    "KV016": "KB008",
+    "ghost-controller": "KB008",
+    "KP003": "KP020",
+    "unclean-election": "KP020",
+    "KP004": "KP020",
+    "last-known-leader-elected": "KP020",
+}
 """Rules that another one took in: their ids are not used again, and waivers and `explain` still find them."""
 _RULES: dict[str, Rule] = {}
 _Limits = TypeVar("_Limits", bound=Thresholds)

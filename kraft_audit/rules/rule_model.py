@@ -307,7 +307,10 @@ FOR_EVER: Final = "9999-12-31"
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A finding that a person accepts until a day; `cluster` and `subject` are exact, or shell patterns."""
+    """A finding that a person accepts until a day; `cluster` and `subject` are exact, or shell patterns.
+
+    `before_ms`: only what began before this time, which is how a loss is acknowledged without the next one.
+    """
 
     rule: str
     cluster: str
@@ -315,6 +318,7 @@ class Waiver:
     who: str
     why: str
     until: str
+    before_ms: int | None = None
 
 
 class Finding(NamedTuple):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
 from kraft_audit.rules.registry import find_rule, rules
-from kraft_audit.rules.rule_model import Finding, RuleSettings, Status, Threshold, Waiver
+from kraft_audit.rules.rule_model import FOR_EVER, Finding, RuleSettings, Status, Threshold, Waiver
 from kraft_audit.text.text_files import YamlError, parse_yaml
 
 THRESHOLD_MAX: Final = 10**15
@@ -25,7 +25,9 @@ HEAD: Final = """\
 # `kraft-audit explain RULE` says what a rule does.
 """
 
-WAIVER_KEYS: Final = tuple(field.name for field in fields(Waiver))
+WAIVER_KEYS: Final = ("rule", "cluster", "subject", "who", "why", "until", "before")
+ACKNOWLEDGED: Final = "KP020"
+"""The rule whose findings are acknowledged: such a waiver needs no day on which it ends."""
 
 
 class RuleSettingsError(Exception):
@@ -142,15 +144,18 @@ def _waiver(entry: Any, key: str, source: str) -> Waiver:
     for name in entry:
         if name not in WAIVER_KEYS:
             raise RuleSettingsError(source, f"{key}.{name}", entry[name], "one of " + ", ".join(WAIVER_KEYS))
+    before_ms = _before_ms(entry.get("before"), f"{key}.before", source)
+    rule = find_rule(str(entry.get("rule", "")))
+    ends_never = rule is not None and rule.id == ACKNOWLEDGED and before_ms is not None
+    defaults = {"cluster": "*", "subject": "*", **({"until": FOR_EVER} if ends_never else {})}
     values: dict[str, str] = {}
-    for name in WAIVER_KEYS:
-        value = entry.get(name, "*" if name in ("cluster", "subject") else None)
+    for name in WAIVER_KEYS[:-1]:
+        value = entry.get(name, defaults.get(name))
         if name == "until" and isinstance(value, date):
             value = value.isoformat()
         if not isinstance(value, str) or not value.strip():
             raise RuleSettingsError(source, f"{key}.{name}", value, _expected(name))
         values[name] = value
-    rule = find_rule(values["rule"])
     if rule is None:
         raise RuleSettingsError(source, f"{key}.rule", values["rule"], "the id or name of a rule")
     try:
@@ -158,7 +163,19 @@ def _waiver(entry: Any, key: str, source: str) -> Waiver:
         values["until"] = date.fromisoformat(values["until"]).isoformat()
     except ValueError:
         raise RuleSettingsError(source, f"{key}.until", values["until"], _expected("until")) from None
-    return Waiver(**{**values, "rule": rule.id})
+    return Waiver(**{**values, "rule": rule.id}, before_ms=before_ms)
+
+
+def _before_ms(value: Any, key: str, source: str) -> int | None:
+    """The time before which a waived finding began, in milliseconds; UTC where it names no zone."""
+    if value is None:
+        return None
+    expected = "a time such as 2027-01-31T12:00:00Z"
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise RuleSettingsError(source, key, value, expected) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _expected(name: str) -> str:
@@ -187,11 +204,15 @@ def apply_waivers(
 
 
 def _waives(waiver: Waiver, finding: Finding) -> bool:
-    return matches(waiver, rule=finding.rule, cluster_id=finding.cluster_id, subject=finding.subject)
+    return matches(
+        waiver, rule=finding.rule, cluster_id=finding.cluster_id, subject=finding.subject, from_ms=finding.from_ms
+    )
 
 
-def matches(waiver: Waiver, *, rule: str, cluster_id: str, subject: str) -> bool:
+def matches(waiver: Waiver, *, rule: str, cluster_id: str, subject: str, from_ms: int | None) -> bool:
     """Whether a waiver is about a finding; cluster and subject are exact, or shell patterns. Case matters."""
+    if waiver.before_ms is not None and (from_ms is None or from_ms >= waiver.before_ms):
+        return False
     return waiver.rule == rule and _fits(cluster_id, waiver.cluster) and _fits(subject, waiver.subject)
 
 

@@ -1,10 +1,17 @@
 """`spark.read.format("kraft")`: the tables of kraft-audit straight from log dirs, by `analyze` as `kraft-audit run`.
 
+```python
+spark.read.format("kraft").load("captures/2026-11-24")                   # records of every cluster below a folder
+spark.read.format("kraft").option("table", "batches").load("captures/*.tgz")
+spark.read.format("kraft").option("table", "findings").load(["n1", "n2", "s3://captures/n3"])  # three nodes
+```
+
 Options (names in any case):
 
 | option | meaning | default |
 | --- | --- | --- |
-| path | what `load` is given: log dir, node dir, dir of node dirs or captures, archive, object store URI | required |
+| path | what `load` is given: log dir, node dir, folder of node dirs or captures, archive, URI, pattern | |
+| paths | several paths and patterns as a JSON list; `load([…])` sets it, a stream takes it by `option` | |
 | table | any bronze or silver table, or findings | records |
 | recordType | columns of that record type instead of JSON, as kafka-dump-log names it: PARTITION_CHANGE_RECORD | |
 | dialect | the membership protocol that wrote the log: kip853, kip856, kip642 | kip853 |
@@ -12,6 +19,12 @@ Options (names in any case):
 | capture | only the capture of this name | all |
 | redactionKeyFile | key of the fingerprints; without it they are comparable within one query only | |
 | tasks | how many tasks at most; each reads one or more whole clusters | 2 x cores of this machine |
+
+Give `path`, `paths` or both. A pattern holds `*`, `**`, `[…]`, or `?` where it is no URI; it matches folders and
+archives. Several paths are read as commands read several PATHs: node dirs of one cluster are judged together, and a
+path below another one is read once. The column `root` names the path that holds a replica, `capture` its folder below
+the one that all paths have in common. A path that is missing or no log, and paths without any log, fail the query when
+it runs, with the line that `kraft-audit check PATH` prints.
 
 Filters on cluster_id, node_id, offset and record_type are pushed if the table has the column and
 `spark.sql.python.filterPushdown.enabled` is true, from Spark 4.1 on; Spark checks every row again. A stream needs Spark
@@ -36,6 +49,8 @@ from pyspark.sql.types import StructType
 
 from kraft_audit.lake.settings import SettingsError
 from kraft_audit.lake.staging.staging_tasks import planned_bytes, processors, shares, staging_tasks
+from kraft_audit.spark.path_options import given_paths
+from kraft_audit.spark.worker_errors import without_traceback
 from kraft_audit.tables import READABLE_TABLES
 from kraft_audit.tables.contract import slices
 from kraft_codec.schemas import Dialect
@@ -45,7 +60,7 @@ if TYPE_CHECKING:
 
 STAGED_TABLE: Final = "staged"
 OPTIONS: Final = (
-    "path", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
+    "path", "paths", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
     "lake", "plan", "planFile", "known", "parts", "minutes", "maxRecordsPerTrigger", "failOnDataLoss",
 )  # fmt: skip
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -76,10 +91,12 @@ class KraftDataSource(DataSource):
     def name(cls) -> str:
         return "kraft"
 
+    @without_traceback
     def schema(self) -> StructType:
         check_options(self.options)
         return spark_schema(arrow_schema(self.options))
 
+    @without_traceback
     def reader(self, schema: StructType) -> DataSourceReader:
         check_options(self.options)
         if table_of(self.options) == STAGED_TABLE:
@@ -91,6 +108,7 @@ class KraftDataSource(DataSource):
 
         return PushingReader(dict(self.options))
 
+    @without_traceback
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         try:
             from kraft_audit.spark.stream import CommittedStreamReader
@@ -147,24 +165,29 @@ def check_options(options: Any) -> None:
         raise SettingsError('format("kraft")', "recordType", options["recordtype"], "the table records with it")
     if not str(options.get("tasks", "1")).isdecimal() or int(options.get("tasks", "1")) < 1:
         raise SettingsError('format("kraft")', "tasks", options["tasks"], "a number of tasks from 1 on")
-    for needed in ("lake", "plan") if table == STAGED_TABLE else ("path",):
+    if table != STAGED_TABLE:
+        given_paths(options)
+        return
+    for needed in ("lake", "plan"):
         if not options.get(needed):
             raise SettingsError('format("kraft")', needed, options.get(needed), "a value")
 
 
 class TableReader(DataSourceReader):
-    """Reads one table of the clusters below a path, a few clusters per task."""
+    """Reads one table of the clusters below the given paths, a few clusters per task."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
         self.selection: Selection | None = None
         self.cluster_ids: frozenset[str] | None = frozenset({options["cluster"]}) if options.get("cluster") else None
 
+    @without_traceback
     def partitions(self) -> list[InputPartition]:
         from kraft_audit.capture.plan import plan_to_json
-        from kraft_audit.lake.staging.cluster_reading import plan_of_path, redaction_key
+        from kraft_audit.lake.staging.cluster_reading import redaction_key
+        from kraft_audit.spark.planned_paths import plans_below
 
-        plans = plan_of_path(self.options["path"], dialect_of(self.options), self.options.get("capture"))
+        plans = plans_below(given_paths(self.options), dialect_of(self.options), self.options.get("capture"))
         wanted = self.cluster_ids
         chosen = [plan for plan in plans if wanted is None or {plan.cluster_id, plan.key} & wanted]
         key = redaction_key(self.options.get("redactionkeyfile"))

@@ -10,8 +10,9 @@ proven low watermark, or earlier because of a limit.
 | maxRecordsPerTrigger | the most offsets of a micro-batch, over all clusters | no limit |
 | failOnDataLoss | stop if offsets that were not read yet are gone from the path; false continues after them | true |
 
-path, recordType, dialect, cluster, capture and redactionKeyFile are as for `spark.read`. Trigger.AvailableNow reads up
-to what was proven when the query began.
+path, paths, recordType, dialect, cluster, capture and redactionKeyFile are as for `spark.read`; a pattern is matched
+again for each micro-batch, so that new captures are read. Trigger.AvailableNow reads up to what was proven when the
+query began.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from kraft_audit.lake.settings import SettingsError
+from kraft_audit.spark.path_options import given_paths, location_of
+from kraft_audit.spark.worker_errors import without_traceback
 from kraft_audit.tables.contract import slices
 from kraft_codec.errors import InputError
 from kraft_codec.schemas import Dialect
@@ -70,7 +73,7 @@ def check_stream_options(options: Any) -> None:
 
 
 class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream of one path. Positions are dicts of plain values, which Spark stores as JSON."""
+    """The stream of the given paths. Positions are dicts of plain values, which Spark stores as JSON."""
 
     def __init__(self, options: dict[str, str]) -> None:
         check_stream_options(options)
@@ -85,12 +88,14 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         limit = self.options.get(LIMIT_OPTION)
         return ReadMaxRows(int(limit)) if limit else ReadAllAvailable()
 
+    @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._ends()
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         return {cluster: proven.end for cluster, proven in self._proven.items()} or None
 
+    @without_traceback
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The proven end of every cluster, never below `start`, at most as many offsets further as the limit allows."""
         ends = self._ends() if self._target is None else self._target
@@ -106,6 +111,7 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 reached[cluster] = begin + step
         return reached
 
+    @without_traceback
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         from kraft_audit.lake.staging.cluster_reading import redaction_key
 
@@ -131,11 +137,11 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._proven[cluster].start if cluster in self._proven else 0
 
     def _ends(self) -> dict[str, int]:
-        from kraft_audit.lake.staging.cluster_reading import plan_of_path
+        from kraft_audit.spark.planned_paths import plans_below
 
         dialect = Dialect(self.options.get("dialect", Dialect.KIP853))
         wanted = self.options.get("cluster")
-        for plan in plan_of_path(self.options["path"], dialect, self.options.get("capture")):
+        for plan in plans_below(given_paths(self.options), dialect, self.options.get("capture")):
             if wanted in (None, plan.cluster_id) and (proven := prove(plan)) is not None:
                 self._proven[plan.cluster_id] = proven
         return {cluster: proven.end for cluster, proven in self._proven.items()}
@@ -144,11 +150,11 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         proven = self._proven.get(cluster)
         if proven is None or proven.end < to_offset:
             what = f"cluster {cluster}: offsets to {to_offset} were proven committed before, and are not there now"
-            raise InputError(self.options["path"], what)
+            raise InputError(location_of(given_paths(self.options)), what)
         is_strict = self.options.get("failondataloss", "true").lower() == "true"
         if position is not None and position < proven.start and is_strict:
             what = f"cluster {cluster}: offsets {position} to {proven.start} were not read yet and are gone"
-            raise InputError(self.options["path"], f"{what}; failOnDataLoss=false goes on after them")
+            raise InputError(location_of(given_paths(self.options)), f"{what}; failOnDataLoss=false goes on after them")
         return proven
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, BRONZE, CAPTURES, DECODE_ERRORS, FILES, RECORDS
 from kraft_audit.tables.contract import Table, tables_by_name
 from kraft_audit.tables.gold import HISTORIES, JUDGED_FINDINGS, JUDGED_INCIDENTS
+from kraft_audit.tables.losses import LOSSES
 from kraft_audit.tables.silver import SILVER
 
 FINDINGS_STAGED: Final = replace(
@@ -35,10 +36,14 @@ STAGED_AS: Final = {table.name.removesuffix("_staged"): table.name for table in 
 LAKE_TABLES: Final[Mapping[str, Table]] = {
     **BRONZE,
     **SILVER,
-    **tables_by_name(FINDINGS_STAGED, INCIDENTS_STAGED, HISTORIES),
+    **tables_by_name(LOSSES, FINDINGS_STAGED, INCIDENTS_STAGED, HISTORIES),
 }
 """What plans commit, by name; `plans` itself is the ledger."""
 READABLE_TABLES: Final[Mapping[str, Table]] = tables_by_name(
-    *(CAPTURES, FILES, BATCHES, RECORDS, ARCHIVE, DECODE_ERRORS), *SILVER.values(), JUDGED_FINDINGS, JUDGED_INCIDENTS
+    *(CAPTURES, FILES, BATCHES, RECORDS, ARCHIVE, DECODE_ERRORS),
+    *SILVER.values(),
+    LOSSES,
+    JUDGED_FINDINGS,
+    JUDGED_INCIDENTS,
 )
 """What `format("kraft")` reads."""

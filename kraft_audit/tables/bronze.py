@@ -78,6 +78,7 @@ CAPTURES: Final = Table(
         nullable("data_version", INT32, "data_version of quorum-state; null where the file is missing or unreadable"),
         nullable("leader_id", INT32, "leaderId of quorum-state, -1 unknown"),
         nullable("leader_epoch", INT32, "leaderEpoch of quorum-state: the persisted epoch"),
+        nullable("quorum_state_ms", INT64, "when quorum-state was written; null where copying kept no times of files"),
         nullable("voted_id", INT32, "votedId of quorum-state, -1 none; a leader stores -1"),
         nullable("voted_directory_id", TEXT, "votedDirectoryId of quorum-state version 1"),
         nullable(
@@ -94,7 +95,9 @@ CAPTURES: Final = Table(
         required("snapshot_count", INT32, "complete snapshots, bootstrap files not counted"),
         nullable("leader_epoch_checkpoint", EPOCH_CHECKPOINT, "entries of the file leader-epoch-checkpoint"),
         nullable("held_end_offset", INT64, "offsets below it had reached the disk, as kraft-capture says; else null"),
+        nullable("configuration", TEXT, "settings of a server.properties beside it, as JSON: roles, voters, no secret"),
         nullable("rescue", TEXT, "what rescue.json in the node dir declares, in short, as JSON"),
+        nullable("doubt", TEXT, "how its own files contradict each other: then it is no evidence; else null"),
         required("batch_count", INT64, "valid batches in the log"),
         required("record_count", INT64, "records in valid batches of the log"),
         *_BYTES,

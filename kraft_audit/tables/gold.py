@@ -168,7 +168,10 @@ _INCIDENT: Final = (
     required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
     choice(
         "kind",
-        ("quorum", "cluster_stop", "broker_loss", "broker_stop", "broker_restart", "no_leader", "declared_rescue"),
+        (
+            *("quorum", "cluster_stop", "broker_loss", "broker_stop", "broker_restart", "broker_freeze"),
+            *("restart_loop", "role_change", "no_leader", "declared_rescue"),
+        ),
     ),
     choice("severity", SEVERITIES, "the worst of its open findings"),
     required("subject", TEXT, "the brokers, the epochs or the quorum"),

@@ -1,4 +1,4 @@
-"""The exit codes of commands, jobs and runs, and what each says."""
+"""The exit codes of commands, jobs and runs, and what each means."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ EXIT_PIPE_CLOSED: Final = 141  # as a shell reports SIGPIPE
 EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_FINE: "fine",
     EXIT_FINDINGS: (
-        "findings at or above `--fail-on`; `check`: the quorum is stalled, without a leader, lost or undecided; "
-        "`evidence`: a pack is not as its manifest says, or has other committed batches; `quality`: a promise is "
-        "broken; `may-i`: no; `upgrade-check`: blocked"
+        "`check`: an open finding is at or above `--fail-on`, or the quorum is stalled, leaderless, lost or undecided; "
+        "`evidence`: a pack does not match its manifest, or committed batches differ; `quality`: a critical check "
+        "failed; `may-i`: no; `upgrade-check`: blocked; `rescue-plan`, `rescue`: refused; `doctor`: a check failed; "
+        "`simulate`: an invariant broke"
     ),
     EXIT_USAGE: (
-        "usage: arguments or settings that cannot be, a folder to write to that is not empty, a name that is not there "
-        "(`--capture`, `--node`, `--file`, `--cluster`, `--table`, `--rule`, `--type`)"
+        "wrong usage: invalid arguments or settings, a target folder that is not empty, a missing package, or a name "
+        "that does not exist (`--capture`, `--node`, `--file`, `--cluster`, `--table`, `--rule`, `--type`)"
     ),
     EXIT_UNREADABLE: (
-        "a file or folder that cannot be read, whatever it is for (PATH, a lake, `--settings`, `--waivers`, "
-        "FLEET.yaml, `--spark-conf`, `--verify`); output that cannot be written"
+        "a file or folder cannot be read (PATH, a lake, `--settings`, `--waivers`, FLEET.yaml, `--spark-conf`, "
+        "`--verify`), output cannot be written, or a part of the work failed (`run`, `notify`, `maintain`)"
     ),
-    EXIT_UNDECIDED: "`may-i`, `upgrade-check`: undecided; the answer names what would decide it",
-    EXIT_BUG: "a fault of kraft-audit itself",
+    EXIT_UNDECIDED: (
+        "`may-i`, `upgrade-check`, `rescue-plan`, `rescue`: undecided; the answer says what is missing; `check`: no "
+        "majority of the voters was captured; `salvage`: a disk that may hold lost records was not captured, or bytes "
+        "of them are damaged"
+    ),
+    EXIT_BUG: "a bug in kraft-audit",
     EXIT_INTERRUPTED: "interrupted",
-    EXIT_PIPE_CLOSED: "the reader of the output left",
+    EXIT_PIPE_CLOSED: "the reader closed the pipe",
 }
 """Every exit code of every command and job, and when: the documentation's table is made from this."""

@@ -11,15 +11,17 @@ import enum
 import json
 import os
 import re
-import shutil
 import sys
-import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
+
+from kraft_audit.text.table_layout import layout, longest_word
+from kraft_audit.text.watched_work import erase
+from kraft_audit.text.wrapping import wrapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,21 +31,28 @@ SAMPLED_ROWS: Final = 200
 """A table's widths follow its first rows, so that it starts to print before the last row is known."""
 CELL_CHARACTERS_MAX: Final = 60
 """A longer cell takes the room that it needs, and does not widen the cells above and below."""
+COLUMNS_UNKNOWN: Final = 80
 ROOM_MIN: Final = 60
 """A narrower terminal breaks lines by itself."""
 SLICED_ROWS: Final = 1000
 """At most so many rows of a batch are Python objects at the same time."""
-GAP: Final = "  "
-INDENT: Final = " " * 4
-"""Before each further line of a row."""
-FOLDED_CHARACTERS_MIN: Final = 30
-"""Text is folded only where at least so much room is left; else it begins its own line."""
+HEADING_SGR: Final = "1"
 _json_string: Final = json.JSONEncoder(ensure_ascii=False).encode
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _INVISIBLE: Final = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a]"
 )
+
+
+def terminal_columns(stream: IO[str]) -> int:
+    """How many characters a line of a terminal has: COLUMNS where it is set, else as the terminal says, else 80."""
+    if (declared := os.environ.get("COLUMNS", "")).isdecimal() and int(declared):
+        return int(declared)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or COLUMNS_UNKNOWN
+    except (OSError, ValueError):
+        return COLUMNS_UNKNOWN
 
 
 class Format(enum.StrEnum):
@@ -171,7 +180,12 @@ class Output:
     @property
     def room(self) -> int | None:
         """The characters of a terminal's line; None where the output is not a terminal."""
-        return max(shutil.get_terminal_size().columns, ROOM_MIN) if self.is_terminal else None
+        columns = self._columns
+        return None if columns is None else max(columns, ROOM_MIN)
+
+    @property
+    def _columns(self) -> int | None:
+        return terminal_columns(self.stream) if self.is_terminal else None
 
     def rows(self, rows: Iterable[OutputRow], columns: Sequence[ShownColumn], keys: Iterable[str] = ()) -> int:
         """Prints rows as they come; returns how many there were. All keys of a row go to JSON, `columns` to a table.
@@ -229,30 +243,32 @@ class Output:
 
     def line(self, text: str) -> None:
         """Prints one line as it is: for text that is known to be harmless."""
+        erase()
         self.stream.write(text + "\n")
 
     def text(self, text: str, hanging: int | None = None) -> None:
-        """Prints one line of text that came from data; with `hanging`, on a terminal, as many lines as it has room
-        for, all but the first set in so far.
+        """Prints one line of text that came from data; on a terminal as many lines as it needs, the later ones set in
+        by `hanging`, by default below the line's own text.
         """
-        room = self.room
-        if hanging is None or room is None:
-            self.line(neutral(text))
-            return
-        parts = textwrap.wrap(
-            neutral(text), room, subsequent_indent=" " * hanging, break_long_words=False, break_on_hyphens=False
-        )
-        for part in parts or [""]:
-            self.line(part)
+        self._wrapped(text, hanging)
 
-    def colored(self, text: str, sgr: str, rest: str = "") -> None:
-        """Prints a line that begins with a coloured word; `sgr` are the codes of ECMA-48."""
-        shown = f"\x1b[{sgr}m{neutral(text)}\x1b[0m" if self.has_color else neutral(text)
-        self.line(shown + neutral(rest))
+    def colored(self, word: str, sgr: str, rest: str = "", hanging: int | None = None) -> None:
+        """Prints a line as `text` does, which begins with a coloured word; `sgr` are the codes of ECMA-48."""
+        self._wrapped(word + rest, hanging, sgr, len(neutral(word)))
 
     def title(self, text: str) -> None:
         """Prints a heading."""
-        self.line(f"\x1b[1m{neutral(text)}\x1b[0m" if self.has_color else neutral(text))
+        self._wrapped(text, None, HEADING_SGR)
+
+    def _wrapped(self, text: str, hanging: int | None, sgr: str = "", colored: int | None = None) -> None:
+        """Prints a line, the first so many characters of it coloured, or all: a colour's codes take no room."""
+        room, harmless = self.room, neutral(text)
+        for line in [harmless] if room is None else wrapped(harmless, room, hanging):
+            self.line(self._in_color(line[:colored], sgr) + line[len(line[:colored]) :])
+            colored = colored and 0
+
+    def _in_color(self, text: str, sgr: str) -> str:
+        return f"\x1b[{sgr}m{text}\x1b[0m" if self.has_color and sgr and text else text
 
     def _json(self, rows: Iterator[OutputRow]) -> None:
         separator = "["
@@ -281,9 +297,10 @@ class Output:
             for place, column in enumerate(columns)
         ]
         numbers = [_is_number([row.get(column.name) for row in sample]) for column in columns]
-        laid_out = layout(widths, numbers, shutil.get_terminal_size().columns if self.is_terminal else None)
+        words = [max(longest_word(cells[place]) for cells in cells_of_sample) for place in range(len(columns))]
+        laid_out = layout(widths, words, numbers, self._columns)
         for line in laid_out.lines([column.title for column in columns]):
-            self.title(line)
+            self.line(self._in_color(line, HEADING_SGR))
         for cells in cells_of_sample:
             self._lines(laid_out.lines(cells))
         for row in rows:
@@ -306,77 +323,3 @@ def _is_number(values: Sequence[Any]) -> bool:
     """Whether a column holds whole numbers, which stand at the right."""
     present = [value for value in values if value is not None]
     return bool(present) and all(type(value) is int for value in present)
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Where a column's cells go, and whether what is longer than `width` is folded."""
-
-    place: int
-    width: int
-    is_number: bool
-    is_folded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The columns of each line of a row: one line where there is room, else as many as it needs.
-
-    Nothing is left out and no number is split: a reader must not take a piece of an offset for the whole.
-    """
-
-    bands: tuple[tuple[Slot, ...], ...]
-
-    def lines(self, cells: Sequence[str]) -> Iterator[str]:
-        """The lines of a row."""
-        for number, band in enumerate(self.bands):
-            pieces = [
-                _folded(cells[slot.place], slot.width) if slot.is_folded else [cells[slot.place]] for slot in band
-            ]
-            if number and not any(cells[slot.place] for slot in band):
-                continue
-            for line in zip_longest(*pieces, fillvalue=""):
-                parts = [
-                    text.rjust(slot.width) if slot.is_number else text.ljust(slot.width)
-                    for text, slot in zip(line, band, strict=True)
-                ]
-                yield ((INDENT if number else "") + GAP.join(parts)).rstrip()
-
-
-def layout(widths: Sequence[int], numbers: Sequence[bool], room: int | None) -> Layout:
-    """Columns of these widths in lines of `room` characters; None is a line of any length."""
-    columns = list(zip(widths, numbers, strict=True))
-    if room is None:
-        return Layout((tuple(Slot(place, width, number, False) for place, (width, number) in enumerate(columns)),))
-    bands: list[list[Slot]] = [[]]
-    used = 0
-    for place, (width, is_number) in enumerate(columns):
-        left = room - used
-        may_fold = not is_number and width > FOLDED_CHARACTERS_MIN <= left
-        if width > left and not may_fold and bands[-1]:
-            bands.append([])
-            used = len(INDENT)
-            left = room - used
-        given = width if is_number else max(min(width, left), 1)
-        bands[-1].append(Slot(place, given, is_number, not is_number))
-        used += given + len(GAP)
-    return Layout(tuple(map(tuple, bands)))
-
-
-def _folded(text: str, width: int) -> list[str]:
-    """Text in pieces of at most `width` characters, split at spaces and commas; between digits as a last resort."""
-    pieces = []
-    start = 0
-    while len(text) - start > width:
-        end = start + width
-        place = 1 + max(text.rfind(" ", start, end + 1), text.rfind(",", start, end))
-        if not place:
-            place = end
-            while place > start + 1 and text[place - 1].isdigit() and text[place].isdigit():
-                place -= 1
-            place = place if place > start + 1 else end
-        pieces.append(text[start:place].rstrip(" "))
-        start = place
-        while text.startswith(" ", start):
-            start += 1
-    return [*pieces, text[start:]] if start < len(text) or not pieces else pieces

@@ -42,6 +42,12 @@ def when(time_ms: int, since_ms: int | None = None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
+def utc_time(time_ms: int) -> str:
+    """A time as commands and files take it: 2026-11-21T01:34:25Z, to the second."""
+    moment = moment_of(time_ms)
+    return str(time_ms) if moment is None else f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
 def time_text(time_ms: int | None) -> str:
     """A time for people: UTC, to the millisecond; any other number as it is."""
     if time_ms is None:

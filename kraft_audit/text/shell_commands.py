@@ -60,6 +60,14 @@ def shell_command(program: str, *arguments: str | Blank | Argument, stdin: str |
     return ShellCommand(program, tuple(each if isinstance(each, tuple) else (each,) for each in arguments), stdin)
 
 
+def with_copy(quoted_path: str) -> str:
+    """A quoted PATH and COPY beside it, as arguments of a command; several PATHs in one text are `{a,b}`."""
+    path = shlex.split(quoted_path)[0] if quoted_path else ""
+    if path[:1] == "{" and path[-1:] == "}":
+        return shlex.quote(f"{path[:-1]},COPY}}")
+    return f"{quoted_path} COPY"
+
+
 def quoted(text: str) -> str:
     """One word that bash reads as this text. Raises UnwritableError."""
     if "\0" in text:

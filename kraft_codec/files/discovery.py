@@ -12,6 +12,7 @@ from kraft_codec.files.properties import MAX_PROPERTIES_BYTES, parse_meta_proper
 from kraft_codec.storage.random_access import DamageList, DirEntry, EntryKind, Listing, Storage, damage_of, join
 
 _LOG_CONTENT: Final = frozenset({FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.QUORUM_STATE})
+_CONFIGURATION: Final = FileKind.CONFIGURATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,15 @@ class ReplicaDir:
     """One copy of a metadata log as it lies in a storage.
 
     `capture` is the folder that holds the node dirs of one moment ("" where there is only one), `node_dir` the folder
-    with meta.properties, `path` the log dir. `files` are those of both, by path.
+    with meta.properties, `path` the log dir. `files` are those of both, by path. `configurations` are the files of this
+    kind in the node dir and in the folders above it, up to where the storage starts, the nearest first.
     """
 
     capture: str
     node_dir: str
     path: str
     files: tuple[FileEntry, ...]
+    configurations: tuple[FileEntry, ...] = ()
 
     def of_kind(self, *kinds: FileKind) -> tuple[FileEntry, ...]:
         """The files of these kinds, by path."""
@@ -68,7 +71,7 @@ def discover(storage: Storage) -> Discovery:
     further = walk.take_unstarted()
     captures = _name_captures({path: node_dir for path, node_dir, _ in walk.replicas}, walk.identities)
     replicas = tuple(
-        ReplicaDir(captures[path], node_dir, path, files)
+        ReplicaDir(captures[path], node_dir, path, files, walk.configurations_of(node_dir, files))
         for path, node_dir, files in sorted(walk.replicas, key=lambda replica: replica[0])
     )
     return Discovery(replicas, further, walk.damages.all(storage.start))
@@ -84,6 +87,8 @@ class _Walk:
         self.unstarted: list[tuple[str, Listing]] = []
         self._node_dir: tuple[str, Listing] | None = None
         self._archive_count = 0
+        self._configurations: dict[str, list[FileEntry]] = {}
+        """Those that lie in a folder, of each folder that was visited and has any."""
 
     def visit(self) -> None:
         limits = self.storage.limits
@@ -99,6 +104,8 @@ class _Walk:
                 detail = f"more than {limits.directory_count} directories: the rest is unread"
                 self.damages.add(path, Reason.LIMIT, detail)
                 return
+            if found := [each for each in _files(path, listing, in_node_dir=True) if each.kind is _CONFIGURATION]:
+                self._configurations[path] = found
             if self._take_log_dir(path, listing):
                 continue
             inner = self._inner_dirs(path, listing)
@@ -129,6 +136,18 @@ class _Walk:
             with_log.add((_parent(node_dir), identity))
             self.replicas.append((join(node_dir, METADATA_LOG_DIR), node_dir, files))
         return tuple(further)
+
+    def configurations_of(self, node_dir: str, files: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
+        """The configurations in a node dir, whose files are given, then those in each folder above it that was visited.
+
+        A folder above several node dirs may hold the configuration of any of them, or of none: its node.id says that.
+        """
+        found = [file for file in files if file.kind is _CONFIGURATION]
+        folder = node_dir
+        while folder and folder not in self.storage.starts:
+            folder = _parent(folder)
+            found += self._configurations.get(folder, ())
+        return tuple(found)
 
     def identities(self) -> dict[str, tuple[str | None, int] | None]:
         """(cluster id, node id) of each log dir by its meta.properties; None where they do not say.
@@ -177,7 +196,7 @@ class _Walk:
         if is_root and any(entry.name == METADATA_LOG_DIR for entry in listing.entries):
             return False
         holds_log = bool(kinds & _LOG_CONTENT) if is_root else FileKind.QUORUM_STATE in kinds
-        holds_log |= is_root and kinds == {FileKind.BOOTSTRAP_SNAPSHOT}
+        holds_log |= is_root and kinds - {_CONFIGURATION} == {FileKind.BOOTSTRAP_SNAPSHOT}
         if not holds_log or (is_partition_dir(name) and not is_root):
             return False
         # A log dir that was copied under another name, perhaps with meta.properties beside its segments.

@@ -1,7 +1,7 @@
-"""The binary files beside a segment: offset index, time index, producer state.
+"""The binary files beside a segment: offset index, time index, aborted transactions, producer state.
 
-Sources: `OffsetIndex`, `TimeIndex`, `AbstractIndex`, `ProducerStateManager` (storage, 3.9 to 4.4). The indexes of the
-active segment are preallocated: zeros follow the last entry. All integers are big-endian.
+Sources: `OffsetIndex`, `TimeIndex`, `AbstractIndex`, `TransactionIndex`, `ProducerStateManager` (storage, 3.9 to
+4.4). The indexes of the active segment are preallocated: zeros follow the last entry. All integers are big-endian.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ PREALLOCATED_TIME_INDEX_BYTES: Final = 10_485_756
 
 _OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 _TIME_ENTRY: Final = np.dtype([("timestamp_ms", ">i8"), ("relative_offset", ">i4")])
+_ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
+_ABORTED_VERSION: Final = 0
 _PRODUCER_HEADER: Final = struct.Struct(">hIi")
 _PRODUCER_ENTRY: Final = struct.Struct(">qhiqiqiq")
 _PRODUCER_VERSION: Final = 1
@@ -45,6 +47,16 @@ class TimeIndex:
     timestamps_ms: npt.NDArray[np.int64]
     relative_offsets: npt.NDArray[np.int32]
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """One entry of `.txnindex`: a producer's records from first to last offset (that of its marker) were aborted."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,22 @@ def format_time_index(index: TimeIndex) -> bytes:
     entries["timestamp_ms"] = index.timestamps_ms
     entries["relative_offset"] = index.relative_offsets
     return _padded(entries, index.size_bytes)
+
+
+def parse_transaction_index(data: bytes) -> tuple[AbortedTransaction, ...]:
+    """Reads `.txnindex`: entries of 34 bytes, version 0, by the offset of their markers; a metadata log has none."""
+    if len(data) > MAX_INDEX_BYTES:
+        raise CodecError(Reason.LIMIT, 0, f"{len(data)} bytes, expected at most {MAX_INDEX_BYTES}")
+    if len(data) % _ABORTED_ENTRY.size:
+        last = len(data) - len(data) % _ABORTED_ENTRY.size
+        raise CodecError(Reason.BAD_FILE, last, f"{len(data)} bytes are no multiple of {_ABORTED_ENTRY.size}")
+    entries = []
+    for number, (version, *fields) in enumerate(_ABORTED_ENTRY.iter_unpack(data)):
+        if version != _ABORTED_VERSION:
+            position = number * _ABORTED_ENTRY.size
+            raise CodecError(Reason.BAD_FILE, position, f"version {version}: expected {_ABORTED_VERSION}")
+        entries.append(AbortedTransaction(*fields))
+    return tuple(entries)
 
 
 def parse_producer_state(data: bytes) -> tuple[ProducerEntry, ...]:

@@ -100,6 +100,12 @@ def format_meta_properties(meta: MetaProperties) -> bytes:
     return "".join(lines).encode()
 
 
+def parse_properties(data: bytes) -> list[tuple[str, str]]:
+    """The entries of any properties file, of equal keys the last; raises CodecError(BAD_FILE) where Java would."""
+    entries, _ = _parse_properties(data)
+    return [(key, entry.value) for key, entry in entries.items()]
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     value: str

@@ -203,10 +203,13 @@ def _damage(view: memoryview, header: BatchHeader) -> Reason | None:
     return None if computed_crc(view, header) == header.crc else Reason.BAD_CRC
 
 
-def read_records(buffer: BytesLike, header: BatchHeader, *, is_count_checked: bool = True) -> Iterator[RawRecord]:
+def read_records(
+    buffer: BytesLike, header: BatchHeader, *, is_count_checked: bool = True, limit_bytes: int | None = None
+) -> Iterator[RawRecord]:
     """The records of a batch, uncompressed. Raises CodecError as the module's text says; does not check the CRC.
 
-    Without `is_count_checked` a count that the bytes cannot hold (4) is found out by reading them.
+    Without `is_count_checked` a count that the bytes cannot hold (4) is found out by reading them. `limit_bytes` is
+    what compressed records may become, where that is not what `decompress` allows by itself.
     """
     codec = header.codec
     body_position = header.position + HEADER_BYTES
@@ -215,7 +218,7 @@ def read_records(buffer: BytesLike, header: BatchHeader, *, is_count_checked: bo
     if header.record_count < 0:
         raise CodecError(Reason.BAD_RECORD, count_position, f"{header.record_count} records")
     if codec is not Codec.NONE:
-        body = memoryview(decompress(codec, body, position=body_position))
+        body = memoryview(decompress(codec, body, limit_bytes, position=body_position))
     if is_count_checked and header.record_count * RECORD_BYTES_MIN > len(body):
         raise CodecError(Reason.BAD_RECORD, count_position, f"{header.record_count} records in {len(body)} bytes")
     base = body_position if codec is Codec.NONE else None

@@ -88,6 +88,12 @@ FEATURE_DEFAULTS: Final[Mapping[str, Mapping[int, int]]] = {
 }
 """From which metadata.version on a release sets a feature to a level (FeatureVersion.bootstrapMetadataVersion)."""
 
+FIRST_LEVEL_WITH_CONTROLLED_SHUTDOWN: Final = 7
+"""From metadata.version 3.3-IV3 on the log says that a broker is in controlled shutdown (KIP-841)."""
+
+FIRST_LEVEL_WITH_WAITING_WATERMARK: Final = 15
+"""From metadata.version 3.7-IV0 on the high watermark waits for min.insync.replicas members (KAFKA-15583)."""
+
 FIRST_LEVEL_WITH_CONTROLLER_REGISTRATIONS: Final = 15
 """From metadata.version 3.7-IV0 on controllers register, and block what they do not support (KIP-919)."""
 
@@ -121,6 +127,11 @@ def version_text(level: int) -> str:
 def release_text(release: Release) -> str:
     """A release as people write it: 3.9.1."""
     return ".".join(map(str, release))
+
+
+def release_needed(metadata_version: int) -> Release | None:
+    """The first release line whose software reads a log of this metadata.version; None where it is newer than all."""
+    return next((LINE_OF_LEVEL[level] for level in sorted(LINE_OF_LEVEL) if level >= metadata_version), None)
 
 
 def parse_release(text: str) -> Release:

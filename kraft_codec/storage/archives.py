@@ -63,6 +63,7 @@ _MAX_PATH_NAMES: Final = 64
 _MAX_NESTING: Final = 2
 """Archives in archives in archives: what a person packed, who packed what others had packed."""
 _NOT_KEPT_KINDS: Final = frozenset({FileKind.DELETED, FileKind.TEMPORARY})
+_OF_PARTITIONS: Final = frozenset({FileKind.LEADER_EPOCH_CHECKPOINT, FileKind.PARTITION_METADATA})
 _USEFUL_IN_PART: Final = frozenset({FileKind.SEGMENT, FileKind.SNAPSHOT})
 
 
@@ -364,11 +365,11 @@ def _member_path(name: str) -> str:
 
 
 def _belonging(directory: str, name: str) -> FileName | None:
-    """The file's name where it is part of a node dir; a broker's own partitions are not."""
+    """The file's name where it is part of a node dir; of a broker's own partitions only their epochs and ids."""
     file_name = parse_file_name(name)
     if file_name is None or file_name.kind in NODE_KINDS or directory == METADATA_LOG_DIR:
         return file_name
-    return None if is_partition_dir(directory) else file_name
+    return file_name if file_name.kind in _OF_PARTITIONS or not is_partition_dir(directory) else None
 
 
 class ArchiveMounts:

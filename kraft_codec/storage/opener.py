@@ -58,6 +58,11 @@ def open_storage(path_or_uri: str | os.PathLike[str], *, limits: Limits | None =
     return open_object_storage(location, limits)
 
 
+def open_together(paths: Sequence[str], location: str) -> Storage:
+    """Opens one path as `open_storage` does, several as one tree that is named by `location`. Raises InputError."""
+    return open_storage(paths[0]) if len(paths) == 1 else JoinedStorage(paths, location)
+
+
 class StoragePool(Closeable):
     """Opens each path once, for callers that plan first and read later: an archive is copied once, not twice.
 
@@ -157,6 +162,7 @@ class JoinedStorage(Storage):
     def __init__(self, paths: Sequence[str], location: str, limits: Limits | None = None) -> None:
         super().__init__(location, is_immutable=False, limits=limits or Limits())
         self._mounts: dict[str, Storage] = {}
+        self._opened: dict[str, str] = {}
         self._given: dict[str, str] = {}
         names = [_names(path) for path in paths]
         shared = next((place for place, each in enumerate(zip(*names, strict=False)) if len(set(each)) > 1), None)
@@ -174,6 +180,7 @@ class JoinedStorage(Storage):
                     storage.close()
                     raise InputError(printable(path), "several files of one folder: give the folder")
                 self._mounts[above] = storage
+                self._opened[above] = path
                 self._given[above] = path if above == place else os.path.dirname(path)  # noqa: PTH120  # may be a URI
                 starts.append(place if storage.start else above)
         except BaseException:
@@ -218,6 +225,11 @@ class JoinedStorage(Storage):
         """A path in the tree as somebody names it: the path that was given, and the way from there."""
         mount = self._mount_of(path)
         return path if mount is None else join(self._given[mount].rstrip("/"), path[len(mount) :].lstrip("/"))
+
+    def opened_path(self, path: str) -> tuple[str, str] | None:
+        """Which of the given paths holds a path in the tree, and its place there; None above all of them."""
+        mount = self._mount_of(path)
+        return None if mount is None else (self._opened[mount], path[len(mount) :].lstrip("/"))
 
     def _mount_of(self, path: str) -> str | None:
         holding = [each for each in self._mounts if not each or path == each or path.startswith(f"{each}/")]

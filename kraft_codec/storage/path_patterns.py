@@ -41,13 +41,18 @@ def matching_paths(pattern: str, limits: Limits | None = None) -> list[str]:
     listed.
     """
     if pattern[:1] == "{" and pattern[-1:] == "}" and not Path(pattern).exists():
-        return outermost(path for each in pattern[1:-1].split(",") for path in matching_paths(each, limits))
+        return paths_of_all(pattern[1:-1].split(","), limits)
     if (local := file_path(pattern)) is not None:
         return _local_matches(local)
     address = ADDRESS.fullmatch(pattern)
     if address is None:
         return _local_matches(pattern)
     return _object_matches(pattern, address, limits or Limits()) if is_address(pattern) else [pattern]
+
+
+def paths_of_all(patterns: Iterable[str], limits: Limits | None = None) -> list[str]:
+    """The paths that any of the patterns matches, each once, without those that lie below another of them."""
+    return outermost(path for each in patterns for path in matching_paths(each, limits))
 
 
 def several_paths(paths: Sequence[str]) -> str:

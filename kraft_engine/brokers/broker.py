@@ -9,6 +9,7 @@ from typing import Any
 from kraft_engine.brokers.broker_messages import (
     PLAINTEXT,
     AlterPartitionResponse,
+    AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
@@ -33,11 +34,12 @@ class Broker(ReplicaManager):
         super().__init__(host, slot, broker_id, log_dirs)
         self.listener: Listener = PLAINTEXT
         self.rack: str | None = None
-        self.clean_epoch = -1
+        # How often its logs are flushed; None: only at a clean stop (log.flush.interval.ms is not set).
+        self.flush_interval_us: int | None = None
+        self.flushed_us = 0
         self.fenced = True
         self.shutting_down = False
         self.previous_epoch = -1
-        self.published = False
 
     # Life
 
@@ -53,18 +55,27 @@ class Broker(ReplicaManager):
         node.disk.clean_shutdown_epoch = -1
         for replica in self.replicas.values():
             replica.forget_memory()
+            replica.assigned_epoch = -1
+        self.flushed_us = self.host.world.now_us
         self.host.world.after(self.host.world.chance.below(FETCH_US), self._tick, self.incarnation)
 
     def crash(self, *, power_cut: bool) -> int:
-        """Ends without a controlled shutdown; a power cut takes unsynced records. Returns how many were lost."""
+        """Ends without a controlled shutdown; a power cut takes unsynced records. Returns how many were lost.
+
+        A broker that flushes by itself loses all that it had not flushed, another one a random part of it.
+        """
         self.running = False
         self.clean_epoch = -1
-        lost = 0
+        count = 0
         for key in sorted(self.replicas):
             replica = self.replicas[key]
-            lost += replica.lose_unsynced(self.host.world.chance) if power_cut else 0
+            if power_cut:
+                by_chance = self.flush_interval_us is None
+                lost = replica.lose_unsynced(self.host.world.chance) if by_chance else replica.lose_unflushed()
+                self.host.lost_from_disk(self, key, lost, "unflushed")
+                count += len(lost)
             replica.forget_memory()
-        return lost
+        return count
 
     def _stopped(self, node: RaftNode) -> None:
         """Ends a controlled shutdown: syncs everything and stores the broker epoch for the next start."""
@@ -94,7 +105,9 @@ class Broker(ReplicaManager):
                 self._register(node)
         elif self.tick_count % (HEARTBEAT_US // FETCH_US) == 0:
             self._heartbeat(node)
+        self.report_directories(node)
         self.fetch(node)
+        self._flush()
         for key in sorted(self.replicas):
             if self.replicas[key].is_leader:
                 self.shrink(node, key, self.replicas[key])
@@ -103,9 +116,16 @@ class Broker(ReplicaManager):
         jitter_us = host.world.chance.below(FETCH_US // 3)
         host.world.after(FETCH_US - jitter_us, self._tick, incarnation)
 
+    def _flush(self) -> None:
+        now_us = self.host.world.now_us
+        if self.flush_interval_us is not None and now_us - self.flushed_us >= self.flush_interval_us:
+            self.flushed_us = now_us
+            for replica in self.replicas.values():
+                replica.sync()
+
     # Controller channel
 
-    def ask(self, node: RaftNode, request: BrokerRequest) -> None:
+    def ask(self, node: RaftNode, request: BrokerRequest | AssignReplicasToDirsRequest) -> None:
         if node.leader_id >= 0:
             node.network.send(self.slot, node.addresses.slot_of(node.leader_id), 1, request)
 
@@ -118,8 +138,10 @@ class Broker(ReplicaManager):
         self.ask(node, request)
 
     def _heartbeat(self, node: RaftNode) -> None:
+        """A broker asks to be unfenced once the metadata names the dirs that its replicas are in (BrokerServer)."""
+        read = -1 if self.misplaced() else node.high_watermark
         request = BrokerHeartbeatRequest(
-            self.incarnation, self.id, self.epoch, node.high_watermark, self.shutting_down, tuple(self.offline_dirs)
+            self.incarnation, self.id, self.epoch, read, self.shutting_down, tuple(self.offline_dirs)
         )
         self.ask(node, request)
 

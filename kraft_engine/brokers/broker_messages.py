@@ -96,6 +96,16 @@ class AlterPartitionResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class AssignReplicasToDirsRequest:
+    """The dirs that a broker has put replicas in. It is repeated until the metadata says so, and needs no answer."""
+
+    sender: bytes
+    broker_id: int
+    broker_epoch: int
+    assignments: tuple[tuple[TopicPartition, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerRegistrationRequest:
     """A controller of this incarnation is there (KIP-919)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraft_engine.brokers.broker_messages import AssignReplicasToDirsRequest
 from kraft_engine.brokers.controller import Controller
 from kraft_engine.brokers.image import BROKER, ELR_FEATURE, METADATA_VERSION, MIN_ISR, TOPIC
 from kraft_engine.brokers.image_records import config, feature, partition_fields, partition_version
@@ -114,6 +115,17 @@ def assign_directory(controller: Controller, broker_id: int, topic_id: bytes, in
     build.directories = {broker_id: directory}
     fields = build.build(controller.election(topic_id))
     return controller.write([controller.change(fields)]) if fields is not None else False
+
+
+def assign_directories(controller: Controller, request: AssignReplicasToDirsRequest) -> None:
+    """A broker's own report: what it names and the metadata does not yet have."""
+    known = controller.image.brokers.get(request.broker_id)
+    if known is None or known["brokerEpoch"] != request.broker_epoch:
+        return
+    for (topic_id, index), directory in request.assignments:
+        partition = controller.image.partitions.get(topic_id, {}).get(index)
+        if partition is not None and partition.directory_of(request.broker_id) != directory:
+            assign_directory(controller, request.broker_id, topic_id, index, directory)
 
 
 def broker_config(controller: Controller, broker: str, name: str, value: str | None) -> str:

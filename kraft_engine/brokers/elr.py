@@ -23,7 +23,7 @@ class Release:
 
     __slots__ = (
         "dead_last_known_leader", "directories_wipe_elr", "name", "newest_version", "old_last_known_elr",
-        "oldest_version", "pre_vote", "truncation_rewinds_voters",
+        "oldest_version", "pre_vote", "truncation_rewinds_voters", "watermark_waits",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -32,6 +32,8 @@ class Release:
         self.dead_last_known_leader = number < (4, 1, 0)
         self.old_last_known_elr = number < (4, 1, 1)
         self.directories_wipe_elr = number <= (4, 2, 0)
+        # For min ISR members (KAFKA-15583).
+        self.watermark_waits = number >= (3, 7, 0)
         # KIP-996.
         self.pre_vote = number >= (4, 0, 0)
         self.truncation_rewinds_voters = number >= (4, 4, 0)

@@ -8,6 +8,7 @@ from kraft_engine.brokers.broker import Broker
 from kraft_engine.brokers.broker_messages import (
     AlterPartitionRequest,
     AlterPartitionResponse,
+    AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
@@ -23,6 +24,7 @@ from kraft_engine.brokers.broker_messages import (
     refused,
 )
 from kraft_engine.brokers.controller import Controller
+from kraft_engine.brokers.controller_admin import assign_directories
 from kraft_engine.brokers.image import Image, ReplayError
 from kraft_engine.brokers.partition import Partition
 from kraft_engine.brokers.replica_manager import ReplicaManager
@@ -30,6 +32,7 @@ from kraft_engine.brokers.replicas import Replica, TopicPartition
 from kraft_engine.brokers.unclean_recovery import RecoveryManager, Strategy
 from kraft_engine.consensus.log_batches import Batch, Record
 from kraft_engine.consensus.raft import RaftNode
+from kraft_engine.invariants.lost_records import LostRecords
 from kraft_engine.invariants.partition_invariants import PartitionInvariants
 from kraft_engine.world.bootstrap import Bootstrap
 from kraft_engine.world.processes import Cluster
@@ -66,6 +69,7 @@ class KafkaMachine:
         self.brokers: dict[int, Broker] = {}
         self.broker_by_id: dict[int, Broker] = {}
         self.recovery: RecoveryManager | None = None
+        self.brokers_report_directories = False
         # Incarnations of controllers whose registration is committed, as they have been answered.
         self.registered_controllers: set[bytes] = set()
         cluster.machine = self
@@ -88,6 +92,15 @@ class KafkaMachine:
         self.recovery = RecoveryManager(strategy)
         self.bootstrap.unclean_recovery = True
         self.invariants.strict_elr = False
+
+    def follow_losses(self) -> None:
+        """For runs that are about lost records: the truth says of each loss who still holds what, brokers report their
+        dirs, and leader-epoch-checkpoints name an epoch from its election on.
+
+        Runs that were pinned before there was this stay as they are.
+        """
+        self.brokers_report_directories = True
+        self.invariants.losses = LostRecords(self.invariants.raft, self.broker_by_id)
 
     # Raft's state machine
 
@@ -236,6 +249,10 @@ class KafkaMachine:
         elif isinstance(body, BROKER_RESPONSES):
             if broker is not None and broker.running:
                 broker.answered(node, body)
+        elif isinstance(body, AssignReplicasToDirsRequest):
+            controller = self.controllers.get(node.slot)
+            if controller is not None and controller.image.metadata_version:
+                assign_directories(controller, body)
         elif isinstance(body, ControllerRegistrationRequest):
             self._register_controller(node, source, body)
         elif isinstance(body, ControllerRegistrationResponse):
@@ -311,6 +328,9 @@ class KafkaMachine:
         wanted = image.min_isr_config(key[0], node_id=node_id, static_default=self.bootstrap.static_min_isr)
         return min(wanted, len(image.partitions[key[0]][key[1]].replicas))
 
+    def watermark_min_isr(self, slot: int, key: TopicPartition) -> int:
+        return self.min_isr(slot, key) if self.bootstrap.release.watermark_waits else 0
+
     def sees_active(self, slot: int, broker_id: int) -> bool:
         return self.image_of(slot).is_active(broker_id)
 
@@ -340,12 +360,16 @@ class KafkaMachine:
 
     def data_watermark_moved(self, broker: ReplicaManager, key: TopicPartition, replica: Replica) -> None:
         """The committed ISR alone counts: a member that AlterPartition may yet refuse does not."""
-        if len(replica.isr) < self.min_isr(broker.slot, key):
+        if len(replica.isr) < self.watermark_min_isr(broker.slot, key):
             self.invariants.fail("WatermarkNeedsMinIsr", f"broker {broker.id}: ISR {replica.isr} is under min ISR")
         self.invariants.watermark(broker, key, replica, self.active_controller(), self.broker_by_id)
 
     def acknowledged(self, broker: ReplicaManager, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
         self.invariants.acknowledged(broker, key, replica, ack)
+
+    def lost_from_disk(self, broker: ReplicaManager, key: TopicPartition, values: list[int], cause: str) -> None:
+        if self.invariants.losses is not None:
+            self.invariants.losses.lost_from_disk(broker.id, key, values, cause)
 
     # Processes
 

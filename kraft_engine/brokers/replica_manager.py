@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from kraft_engine.brokers.broker_messages import (
     AlterPartitionRequest,
     AlterPartitionResponse,
+    AssignReplicasToDirsRequest,
     BrokerRequest,
     DataFetchRequest,
     DataFetchResponse,
@@ -16,12 +17,13 @@ from kraft_engine.brokers.broker_messages import (
     GetReplicaLogInfoResponse,
 )
 from kraft_engine.brokers.image import Image
-from kraft_engine.brokers.partition import RECOVERED, Partition
+from kraft_engine.brokers.partition import LOST, MIGRATING, RECOVERED, UNASSIGNED, Partition
 from kraft_engine.brokers.replicas import LAG_LIMIT_US, FollowerState, Replica, TopicPartition
 from kraft_engine.consensus.protocols import BrokerHost
 from kraft_engine.consensus.raft import RaftNode
 
 FETCH_RECORDS = 200
+RESERVED = (MIGRATING, UNASSIGNED, LOST)
 
 
 class ReplicaManager(ABC):
@@ -41,15 +43,53 @@ class ReplicaManager(ABC):
         self.epoch = -1
         self.tick_count = 0
         self.offline_dirs: list[bytes] = []
+        # The broker epoch that a controlled shutdown left in the log dirs, -1 after any other end.
+        self.clean_epoch = -1
+        # Whether it has read the metadata up to its own registration since it started.
+        self.published = False
 
     def is_offline(self, key: TopicPartition) -> bool:
         """Whether a replica's log dir is offline: it neither leads nor follows, and no log takes its place in another
         dir, as the old one may still be there (Partition.createLogInAssignedDirectoryId).
         """
-        return self.dir_of(key) in self.offline_dirs
+        return bool(self.offline_dirs) and (self.dir_of(key) in self.offline_dirs or self._is_elsewhere(key))
+
+    def _is_elsewhere(self, key: TopicPartition) -> bool:
+        """Whether the metadata has a replica in a dir that this broker does not have."""
+        directory = self.replica_dirs.get(key, UNASSIGNED)
+        return directory not in RESERVED and directory not in self.log_dirs
+
+    def misplaced(self) -> list[TopicPartition]:
+        """Replicas whose dir the metadata does not name: it names another, or none. A broker that reports nothing has
+        none of these.
+        """
+        if not self.host.brokers_report_directories or self.epoch < 0 or not self.published:
+            return []
+        return [
+            key
+            for key in sorted(self.replicas)
+            if not self.is_offline(key) and (self._is_elsewhere(key) or self.replica_dirs.get(key) == UNASSIGNED)
+        ]
+
+    def report_directories(self, node: RaftNode) -> None:
+        """AssignReplicasToDirs: new logs go to the online dirs with the fewest (LogManager, AssignmentsManager)."""
+        misplaced = self.misplaced()
+        if not misplaced:
+            return
+        online = [directory for directory in self.log_dirs if directory not in self.offline_dirs]
+        counts = dict.fromkeys(online, 0)
+        for key in sorted(self.replicas):
+            if key not in misplaced and self.replica_dirs.get(key) in counts:
+                counts[self.replica_dirs[key]] += 1
+        assignments = []
+        for key in misplaced:
+            directory = min(online, key=lambda candidate: counts[candidate])
+            counts[directory] += 1
+            assignments.append((key, directory))
+        self.ask(node, AssignReplicasToDirsRequest(self.incarnation, self.id, self.epoch, tuple(assignments)))
 
     @abstractmethod
-    def ask(self, node: RaftNode, request: BrokerRequest) -> None:
+    def ask(self, node: RaftNode, request: BrokerRequest | AssignReplicasToDirsRequest) -> None:
         """Sends a request to the active controller, where it is known."""
 
     def dir_of(self, key: TopicPartition) -> bytes:
@@ -62,7 +102,9 @@ class ReplicaManager(ABC):
     def metadata_changed(self, image: Image, partition: Partition) -> None:
         """A partition's registration as this broker has now read it: it leads, follows, or has lost its replica."""
         if self.id not in partition.replicas:
-            self.replicas.pop((partition.topic_id, partition.index), None)
+            removed = self.replicas.pop((partition.topic_id, partition.index), None)
+            if removed is not None:
+                self.host.lost_from_disk(self, (partition.topic_id, partition.index), removed.values, "deleted")
             return
         key = (partition.topic_id, partition.index)
         replica = self.replicas.get(key)
@@ -83,6 +125,7 @@ class ReplicaManager(ABC):
                 replica.epoch_start = replica.end_offset
                 replica.high_watermark = min(replica.high_watermark, replica.end_offset)
                 replica.acks = []
+            replica.assigned_epoch = partition.leader_epoch
             self.host.became_leader(self, key, replica, partition)
         if not is_leader:
             replica.acks = []
@@ -212,7 +255,7 @@ class ReplicaManager(ABC):
             replica.pending_isr = None
 
     def _advance(self, key: TopicPartition, replica: Replica) -> None:
-        """The high watermark moves only while |ISR| >= min ISR (KIP-966), to the end that the whole ISR holds."""
+        """The high watermark moves to the end that the whole ISR holds; since 3.7 only while |ISR| >= min ISR."""
         if not replica.is_leader:
             return
         switches = self.host.switches
@@ -220,7 +263,7 @@ class ReplicaManager(ABC):
         if end <= replica.high_watermark:
             return
         members = replica.isr if switches.pending_members_do_not_count else replica.maximal_isr(switches)
-        enough = len(members) >= self.host.min_isr(self.slot, key)
+        enough = len(members) >= self.host.watermark_min_isr(self.slot, key)
         if not enough and switches.high_watermark_needs_min_isr:
             return
         replica.high_watermark = end

@@ -29,6 +29,7 @@ class Replica:
 
     __slots__ = (
         "acks",
+        "assigned_epoch",
         "attempt",
         "checkpointed_watermark",
         "epoch_start",
@@ -53,6 +54,9 @@ class Replica:
         # What the two checkpoint files of the log dir say: both may be stale, and point past a log that lost its tail.
         self.recovery_point = 0
         self.checkpointed_watermark = 0
+        # The epoch in which this replica was elected and has written nothing yet: leader-epoch-checkpoint names it from
+        # the election on. Loading the log drops it again (LeaderEpochFileCache.assign, LogLoader).
+        self.assigned_epoch = -1
         self.forget_memory()
 
     def forget_memory(self) -> None:
@@ -80,6 +84,7 @@ class Replica:
     def append(self, epoch: int, value: int) -> None:
         self.epochs.append(epoch)
         self.values.append(value)
+        self.assigned_epoch = -1
 
     def sync(self) -> None:
         """Flushes, and notes so in recovery-point-offset-checkpoint."""
@@ -91,18 +96,25 @@ class Replica:
 
     def truncate(self, end_offset: int) -> None:
         del self.epochs[end_offset:], self.values[end_offset:]
+        self.assigned_epoch = -1
         self.synced_end = min(self.synced_end, self.end_offset)
         self.recovery_point = min(self.recovery_point, self.end_offset)
         self.high_watermark = min(self.high_watermark, self.end_offset)
 
-    def lose_unsynced(self, chance: Chance) -> int:
-        """A power cut: a random part of what was not synced is gone. Returns how many records."""
+    def lose_unsynced(self, chance: Chance) -> list[int]:
+        """A power cut: a random part of what was not synced is gone. Returns the values of the lost records."""
         unsynced = self.end_offset - self.synced_end
-        if unsynced <= 0:
-            return 0
-        lost = chance.below(unsynced + 1)
-        self.truncate(self.end_offset - lost)
-        self.synced_end = self.end_offset
+        return self._lose(chance.below(unsynced + 1)) if unsynced > 0 else []
+
+    def lose_unflushed(self) -> list[int]:
+        """A power cut that finds nothing on the disk but what was flushed. Returns the values of the lost records."""
+        return self._lose(self.end_offset - self.synced_end)
+
+    def _lose(self, count: int) -> list[int]:
+        end_offset = self.end_offset - count
+        lost = self.values[end_offset:]
+        self.truncate(end_offset)
+        self.synced_end = end_offset
         return lost
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:

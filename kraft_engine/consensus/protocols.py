@@ -101,11 +101,17 @@ class BrokerHost(Protocol):
     world: World
     switches: Switches
 
+    # Whether brokers say where they put replicas (KIP-858), and are unfenced only after that.
+    brokers_report_directories: bool
+
     def node_of(self, slot: int) -> RaftNode | None: ...
     def is_paused(self, slot: int) -> bool: ...
     def stop_process(self, slot: int) -> None: ...
     def image_of(self, slot: int) -> Image: ...
     def min_isr(self, slot: int, key: TopicPartition) -> int: ...
+    def watermark_min_isr(self, slot: int, key: TopicPartition) -> int:
+        """How many members the ISR needs for the high watermark to move; 0 before 3.7."""
+
     def sees_active(self, slot: int, broker_id: int) -> bool: ...
     def became_leader(
         self, broker: ReplicaManager, key: TopicPartition, replica: Replica, partition: Partition
@@ -114,6 +120,9 @@ class BrokerHost(Protocol):
         self, broker: ReplicaManager, leader_epoch: int, key: TopicPartition, replica: Replica, fetch: tuple[int, int]
     ) -> None:
         """A fetch of (follower's id, offset) is about to be counted."""
+
+    def lost_from_disk(self, broker: ReplicaManager, key: TopicPartition, values: list[int], cause: str) -> None:
+        """Records that this broker's disk does not hold any more: "unflushed", "emptied" or "deleted"."""
 
     def data_watermark_moved(self, broker: ReplicaManager, key: TopicPartition, replica: Replica) -> None: ...
     def acknowledged(

@@ -15,6 +15,7 @@ from kraft_engine.brokers.partition import NO_LEADER, Partition
 from kraft_engine.brokers.replica_manager import ReplicaManager
 from kraft_engine.brokers.replicas import Replica, TopicPartition
 from kraft_engine.consensus.log_batches import Record
+from kraft_engine.invariants.lost_records import LostRecords
 from kraft_engine.invariants.operation_invariants import OperationInvariants
 from kraft_engine.invariants.run_invariants import RaftInvariants
 
@@ -41,6 +42,8 @@ class PartitionInvariants:
         self.data_beyond_model = False
         self.strict_elr = True
         self.operations = OperationInvariants(self.fail, raft)
+        # Follows lost records to the disks that still hold them, in runs that are about such.
+        self.losses: LostRecords | None = None
 
     def fail(self, name: str, detail: str) -> None:
         """Stops the run; once more power cuts came than KIP-966 allows for, what happens to data is their effect."""
@@ -76,6 +79,8 @@ class PartitionInvariants:
             elif name == "ConfigRecord":
                 min_isr_changed = min_isr_changed or fields["name"] == MIN_ISR
         self.operations.check(controller, records)
+        if self.losses is not None:
+            self.losses.operation(image, records)
         if min_isr_changed or not image.elr_enabled:
             self.promised.clear()
         if min_isr_changed and image.elr_enabled and self.strict_elr:
@@ -233,6 +238,8 @@ class PartitionInvariants:
     ) -> None:
         """T LogMatching, by induction: what a fetch says is held below its offset is what the leader holds there."""
         held = follower.replicas.get(key) if follower is not None else None
+        if self.losses is not None:
+            self.losses.look_at_copies(key)
         if held is None or offset == 0 or held.end_offset < offset or held.leader_epoch != replica.leader_epoch:
             return
         if held.values[offset - 1] != replica.values[offset - 1]:
@@ -254,6 +261,8 @@ class PartitionInvariants:
         if partition.recovering:
             self.unclean_epochs[key] = partition.leader_epoch
         committed = self.committed.setdefault(key, [])
+        if self.losses is not None:
+            self.losses.elected(broker, key, partition)
         if replica.values[: len(committed)] == committed:
             return
         common = 0
@@ -263,10 +272,13 @@ class PartitionInvariants:
             common += 1
         lost = len(committed) - common
         self.lost_count += lost
-        self.raft.record(
-            "data_lost", topic_id=key[0], partition=key[1], from_offset=common, to_offset=len(committed),
-            leader=broker.id, leader_epoch=partition.leader_epoch, unclean=bool(partition.recovering),
-        )  # fmt: skip
+        fields: dict[str, Any] = {
+            "topic_id": key[0], "partition": key[1], "from_offset": common, "to_offset": len(committed),
+            "leader": broker.id, "leader_epoch": partition.leader_epoch, "unclean": bool(partition.recovering),
+        }  # fmt: skip
+        if self.losses is not None:
+            fields |= self.losses.lost(broker, partition, common, committed, newest)
+        self.raft.record("data_lost", **fields)
         is_promised = not partition.recovering and broker.id not in self.stale.get(key, ())
         if is_promised and not self.data_beyond_model:
             self.fail("AckedIsNotLost", f"leader {broker.id} of {key[1]} lacks {lost} committed records from {common}")
@@ -291,6 +303,8 @@ class PartitionInvariants:
             self.fail("ConsistentRead", f"leader {broker.id} of partition {key[1]} contradicts what was committed")
             del committed[:]
         if mark > len(committed):
+            if self.losses is not None:
+                self.losses.committed(key, replica, len(committed), mark)
             committed.extend(replica.values[len(committed) : mark])
         if controller is None or self.data_beyond_model or key[0] not in controller.image.partitions:
             return
@@ -322,9 +336,23 @@ class PartitionInvariants:
         is_committed = offset < len(committed) and committed[offset] == value
         if not is_committed and not self._is_replaced_uncleanly(key, replica):
             self.fail("AckedIsCommitted", f"broker {broker.id} acknowledges {value} at {offset} of partition {key[1]}")
+        if self.losses is not None and is_committed:
+            self.losses.acknowledged(key, value)
+        elif self.losses is not None:
+            self._lost_on_arrival(key, replica, ack)
         self.raft.record(
             "acknowledged", topic_id=key[0], partition=key[1], offset=offset, value=value, leader=broker.id
         )
+
+    def _lost_on_arrival(self, key: TopicPartition, replica: Replica, ack: tuple[int, int]) -> None:
+        """A leader that was replaced uncleanly, and has not heard of it, acknowledges what its successor lacks."""
+        offset, _ = ack
+        if self.losses is not None and self._is_replaced_uncleanly(key, replica):
+            self.lost_count += 1
+            self.raft.record(
+                "data_lost", topic_id=key[0], partition=key[1], from_offset=offset, to_offset=offset + 1,
+                **self.losses.acknowledged_too_late(key, replica, offset), unclean=True,
+            )  # fmt: skip
 
 
 ABOUT_DATA = frozenset((

@@ -36,6 +36,8 @@ class KafkaRun:
 
     log_dir_counts: tuple[int, ...] = (1, 1, 2)
     has_disk_accidents = True
+    # Whether captures hold the brokers' data dirs too.
+    copies_data_dirs = False
 
     def __init__(
         self,

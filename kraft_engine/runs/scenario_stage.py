@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from kraft_engine.consensus.messages import AddRaftVoterRequest, RemoveRaftVoter
 from kraft_engine.consensus.protocols import Membership
 from kraft_engine.consensus.raft import LEADER, RaftNode
 from kraft_engine.consensus.raft_settings import Settings
+from kraft_engine.consensus.voter_sets import NO_DIRECTORY, Voter, VoterSet
 from kraft_engine.invariants.partition_invariants import PartitionInvariants
 from kraft_engine.invariants.run_invariants import RaftInvariants
 from kraft_engine.invariants.switches import ALL_ON, Switches
 from kraft_engine.runs.surroundings import Habits, Surroundings
 from kraft_engine.world.bootstrap import Bootstrap
 from kraft_engine.world.capturing import Recorder
+from kraft_engine.world.data_disk_accidents import DataDiskAccidents
 from kraft_engine.world.disks import Disk
 from kraft_engine.world.processes import Cluster, Process
 from kraft_engine.world.world import MS, World
@@ -39,6 +41,7 @@ class Stage:
     """A cluster and its verbs. A verb runs the world until its effect has happened, or raises TimeoutError.
 
     `habits` give it the surroundings of a real cluster: then it writes NoOpRecords and snapshots by itself.
+    `follows_losses` is for stories about lost records (KafkaMachine.follow_losses).
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Stage:
         cluster_id: str | None = None,
         segment_limit_bytes: int = 1 << 30,
         habits: Habits | None = None,
+        follows_losses: bool = False,
     ) -> None:
         self.world = World(seed)
         from kraft_codec.text.java_text import uuid_text
@@ -81,6 +85,9 @@ class Stage:
         self.bootstrap = Bootstrap(metadata_version, elr=elr, static_min_isr=static_min_isr)
         self.bootstrap.release = Release(release)
         self.machine = KafkaMachine(self.cluster, self.bootstrap, self.partitions)
+        if follows_losses:
+            self.machine.follow_losses()
+        self.data_disks = DataDiskAccidents(self.machine, self.invariants)
         self.surroundings = Surroundings(self.cluster, self.machine, habits) if habits is not None else None
         self.recorder = Recorder(
             out,
@@ -200,6 +207,15 @@ class Stage:
 
     # Membership
 
+    def configure_voters(self, node_ids: Collection[int], voters: Collection[int]) -> None:
+        """What controller.quorum.voters names at the next start of these nodes; formats those that are not there."""
+        named = VoterSet(Voter(each, NO_DIRECTORY, *self.cluster.endpoint_of(each)) for each in voters)
+        for node_id in node_ids:
+            if node_id in self.cluster.slots_by_id:
+                self.cluster.processes[self.slot(node_id)].static_voters = named
+            else:
+                self.cluster.add_process(node_id, static_voters=named)
+
     def add_voter(self, node_id: int) -> str:
         process = self.cluster.processes[self.slot(node_id)]
         leader = self.leader()
@@ -284,6 +300,17 @@ class Stage:
         self.fault("broker killed", broker=broker_id, power_cut=power_cut, lost_records=lost)
         if wait:
             self.until(lambda: not self.is_active(broker_id), f"broker {broker_id} fenced")
+
+    def flush_every(self, milliseconds: int, *broker_ids: int) -> None:
+        """These brokers flush their logs that often; a power cut takes all that they had not flushed."""
+        for broker_id in broker_ids:
+            self.machine.broker_by_id[broker_id].flush_interval_us = milliseconds * MS
+
+    def flush(self, *broker_ids: int) -> None:
+        """Flushes what these brokers hold now."""
+        for broker_id in broker_ids:
+            for replica in self.machine.broker_by_id[broker_id].replicas.values():
+                replica.sync()
 
     def lose_committed(self, broker_id: int, topic_id: bytes, count: int, *, index: int = 0) -> None:
         """A broker that is down has lost this many of the partition's committed records, and what came after them."""

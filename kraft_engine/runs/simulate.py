@@ -10,6 +10,7 @@ from kraft_codec.schemas import Dialect
 from kraft_engine.brokers.image import ReplayError
 from kraft_engine.drafts import draft_run
 from kraft_engine.runs.chronicle import InvariantViolationError, timeline_text
+from kraft_engine.runs.harsh_run import HarshRun
 from kraft_engine.runs.kafka_run import KafkaRun
 from kraft_engine.runs.lifelike_run import LifelikeRun
 from kraft_engine.runs.options import NO_OPTIONS, Options
@@ -21,7 +22,7 @@ from kraft_engine.scenarios.scenario import Scenario, load
 from kraft_engine.world.capturing import Recorder
 
 DEFAULT_EVENTS = 5_000
-EVENTS_OF = {"kafka": 10_000, "wide": 10_000, "lifelike": 60_000}
+EVENTS_OF = {"kafka": 10_000, "wide": 10_000, "harsh": 10_000, "lifelike": 60_000}
 CAPTURE_COUNT = 4
 
 
@@ -61,10 +62,11 @@ def simulate(scenario: str, seed: int, out: Path, options: Options = NO_OPTIONS)
     """Plays a scenario and writes its captures, truth and timeline below `out`, which must be empty or new.
 
     `random` is a whole cluster within the model, `random-beyond` one with damage, `random-wide` one whose
-    administrators use every operation, `random-lifelike` one with the records and batches of a real one; `random-raft`
-    is a quorum whose voters change, `random-raft-beyond` one whose disks lie, `random-storm` one of many elections,
-    `random-upgrade` one that becomes dynamic; `random-kip856` and `random-kip642` are quorums of the drafts. A file
-    (`incident.yaml`, `incidents.py::name`) is a scenario of its own.
+    administrators use every operation, `random-harsh` one that loses acknowledged records, `random-lifelike` one with
+    the records and batches of a real one; `random-raft` is a quorum whose voters change, `random-raft-beyond` one
+    whose disks lie, `random-storm` one of many elections, `random-upgrade` one that becomes dynamic; `random-kip856`
+    and `random-kip642` are quorums of the drafts. A file (`incident.yaml`, `incidents.py::name`) is a scenario of its
+    own.
     Raises ValueError for an unknown scenario, an option that it does not have, or a folder that holds something;
     InvariantViolationError where the engine itself is wrong: with a rule off that is the run's result (`violation`).
     """
@@ -72,8 +74,7 @@ def simulate(scenario: str, seed: int, out: Path, options: Options = NO_OPTIONS)
         raise ValueError(f"{out} is not empty")
     options.check_release()
     if scenario in RANDOM_KINDS:
-        out.mkdir(parents=True, exist_ok=True)
-        return _random(scenario, seed, out, options)
+        return record_run(random_run(scenario, seed, options), scenario, seed, out, options)
     definition = find_scenario(scenario, options)
     out.mkdir(parents=True, exist_ok=True)
     stage = definition.stage(seed, out)
@@ -116,11 +117,19 @@ def find_scenario(scenario: str, options: Options = NO_OPTIONS) -> Scenario:
     return with_settings(scenarios[scenario], options.stage_settings())
 
 
-def _random(scenario: str, seed: int, out: Path, options: Options) -> Simulation:
+def record_run(
+    run: KafkaRun | RandomRun, scenario: str, seed: int, out: Path, options: Options = NO_OPTIONS
+) -> Simulation:
+    """Plays a random run that was built and not yet begun (`random_run`), and writes what `simulate` writes of it.
+
+    Raises InvariantViolationError as `simulate` does.
+    """
     kind, _, dialect = RANDOM_KINDS[scenario]
-    run = random_run(scenario, seed, options)
+    out.mkdir(parents=True, exist_ok=True)
     bootstrap_records = run.machine.bootstrap.feature_records() if isinstance(run, KafkaRun) else []
     recorder = Recorder(out, run.cluster, run.invariants, dialect=dialect, bootstrap_records=bootstrap_records)
+    if isinstance(run, KafkaRun) and run.copies_data_dirs:
+        recorder.brokers = run.machine.brokers.get
     events = options.events or EVENTS_OF.get(kind, DEFAULT_EVENTS)
     violation = ""
     try:
@@ -173,6 +182,8 @@ def random_run(scenario: str, seed: int, options: Options = NO_OPTIONS) -> Kafka
         return LifelikeRun(seed, switches=switches)
     if kind == "wide":
         return WideRun(seed, switches=switches, beyond_model=beyond)
+    if kind == "harsh":
+        return HarshRun(seed, switches=switches)
     if kind in ("storm", "upgrade"):
         return (ElectionStorm if kind == "storm" else UpgradeRun)(seed, switches=switches)
     if dialect is not Dialect.KIP853:
@@ -215,6 +226,7 @@ RANDOM_SUMMARIES = {
     "random": "A whole cluster, whatever happens within Raft's model.",
     "random-beyond": "A whole cluster whose disks lie, or are wiped, copied, restored or altered.",
     "random-wide": "A whole cluster whose administrators use every operation there is.",
+    "random-harsh": "A whole cluster whose brokers lose power, several at once: acknowledged records are lost.",
     "random-lifelike": "A whole cluster that writes what a real one does: incidents, or a storm of ISR changes.",
     "random-raft": "A quorum whose voters change.",
     "random-raft-beyond": "A quorum whose disks lie, or are wiped, copied, restored or altered.",
@@ -227,6 +239,7 @@ RANDOM_KINDS: dict[str, tuple[str, bool, Dialect]] = {
     "random": ("kafka", False, Dialect.KIP853),
     "random-beyond": ("kafka", True, Dialect.KIP853),
     "random-wide": ("wide", False, Dialect.KIP853),
+    "random-harsh": ("harsh", False, Dialect.KIP853),
     "random-lifelike": ("lifelike", False, Dialect.KIP853),
     "random-raft": ("raft", False, Dialect.KIP853),
     "random-raft-beyond": ("raft", True, Dialect.KIP853),

@@ -8,6 +8,19 @@ contradicts itself), `metadata` lines: the committed records about brokers, cont
 `end` last. `batch` is the base offset of a record's batch, `operation` the offset at which the controller's operation
 that wrote it begins; `held_by` of an altered batch are the nodes whose logs hold it as it was. Ids are Kafka's text
 form; times are `time_ms` of an unskewed clock, `append_ms` of the leader's.
+
+`data_lost`: the records [from_offset, to_offset) could be read, and the elected leader lacks them. Runs that follow
+losses (`random-harsh`, stories with `follows_losses`) also say:
+
+- `leader_epoch`, `election_offset`, `election_ms`: the election that lost them, and its record in the metadata log.
+- `acknowledged`: how many of them were acknowledged to a producer with acks=all; the others were only readable.
+  `ranges` splits this by the leader epoch of the lost records.
+- `causes`: why the leader lacks them: `unflushed`, `emptied`, `deleted` (its replica was removed), `never held`.
+- `holders`: the disks that held some of them at the election, up to `to_offset`, by the state of their brokers:
+  `running`, `stopped` in order, `down`, or `offline` (the log dir had failed).
+
+A leader that has not heard of an unclean election goes on: each record that it acknowledges then is a line of its own.
+`copy_gone`: a holder does not hold them any more. `data_back`: a holder was elected later and brought them back.
 """
 
 from __future__ import annotations

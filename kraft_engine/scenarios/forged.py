@@ -109,6 +109,18 @@ def foreign_replica(stage: Stage) -> None:
     stage.capture("mixed")
 
 
+@scenario(
+    "node-id-changed",
+    "The disk of a stopped controller got another node id in meta.properties, as where a node was renumbered.",
+    raises=("KV018",),
+)
+def node_id_changed(stage: Stage) -> None:
+    follower = stopped_follower(stage)
+    stage.invariants.damage("another node id in meta.properties", node=follower.id)
+    meta = stage.capture("renumbered") / f"node-{follower.id}" / "meta.properties"
+    meta.write_text(meta.read_text().replace(f"node.id={follower.id}", "node.id=4"))
+
+
 @scenario("bad-snapshot", "A snapshot does not hold what the log below it says.", raises=("KP010", "KQ011"))
 def bad_snapshot(stage: Stage) -> None:
     stage.controllers(1, 2, 3)

@@ -10,7 +10,7 @@ from kraft_engine.scenarios.scenario import scenario
     "last-replica-standing",
     "Without ELR, network cuts shrink three replicas to one ISR member that loses its disk cache: acknowledged records "
     "are gone from every replica.",
-    raises=("KP001", "KP002", "KP005", "KP018"),
+    raises=("KP001", "KP002", "KP005", "KP018", "KP020"),
     may_raise=("KQ009",),
     elr=0,
 )
@@ -49,7 +49,7 @@ def last_replica_standing(stage: Stage) -> None:
     "last-replica-standing-elr",
     "The same with ELR: the replicas that left cleanly stay eligible, and the partition waits for one of them.",
     raises=("KP002", "KP005"),
-    near_miss_of=("KP001", "KP003", "KP004", "KP008"),
+    near_miss_of=("KP001", "KP008", "KP020"),
 )
 def last_replica_standing_elr(stage: Stage) -> None:
     stage.controllers(1, 2, 3)
@@ -75,7 +75,7 @@ def last_replica_standing_elr(stage: Stage) -> None:
 @scenario(
     "last-known-leader",
     "Every eligible replica comes back uncleanly; the last known leader is elected although unclean election is off.",
-    raises=("KP001", "KP002", "KP004", "KP005", "KP008"),
+    raises=("KP001", "KP002", "KP005", "KP008", "KP020"),
     may_raise=("KQ009",),
     near_miss_of=("KP017",),
 )

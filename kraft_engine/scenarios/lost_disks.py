@@ -9,7 +9,7 @@ from kraft_engine.consensus.leader import append
 from kraft_engine.runs.scenario_stage import Stage
 from kraft_engine.scenarios.quorum_troubles import write_alone
 from kraft_engine.scenarios.scenario import scenario
-from kraft_engine.world.disk_accidents import empty_segments
+from kraft_engine.world.disk_accidents import empty_segments, lose_last_segments
 
 LATER_MS = 120_000
 
@@ -141,3 +141,28 @@ def first_start(stage: Stage) -> None:
     write_alone(stage, stage.leader().id, 30)
     stage.run_ms(LATER_MS)
     stage.capture("mixed", 1, 2)
+
+
+@scenario(
+    "last-segments-missing",
+    "Every voter's log was copied without its last segments; leader-epoch-checkpoint names an epoch that they held.",
+    raises=("KQ013",),
+    near_miss_of=("KQ001", "KQ002", "KQ023"),
+)
+def last_segments_missing(stage: Stage) -> None:
+    stage.controllers(1, 2, 3)
+    stage.brokers(11, 12)
+    stage.topic("orders", [11, 12])
+    stage.settle()
+    end = min(node.log.end_offset for node in stage.cluster.nodes())
+    leader = stage.leader()
+    stage.stop_broker(12)
+    stage.stop(leader.id)
+    stage.until(lambda: stage.leader().id != leader.id, "another leader")
+    stage.start(leader.id)
+    stage.settle_controllers()
+    stage.stop_broker(11)
+    stage.settle_controllers()
+    change = lambda disk: lose_last_segments(disk, end)  # noqa: E731
+    stage.disk_accident("last segments missing", 1, 2, 3, change=change)
+    stage.capture("older-logs", 1, 2, 3)

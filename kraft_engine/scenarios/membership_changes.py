@@ -12,6 +12,7 @@ from kraft_engine.scenarios.scenario import scenario
     "controller-disk-failure",
     "Controller 3 loses its disk and comes back under a new directory id; the voter set still has the old one.",
     raises=("KV008",),
+    near_miss_of=("KV018",),
 )
 def disk_failure(stage: Stage) -> None:
     stage.controllers(1, 2, 3)

@@ -145,7 +145,7 @@ def reassignment_stuck(stage: Stage) -> None:
 @scenario(
     "unclean-election",
     "Unclean election is allowed: a replica from outside ISR and ELR leads, what the others had is forfeited.",
-    raises=("KP001", "KP002", "KP003", "KP005", "KP011"),
+    raises=("KP001", "KP002", "KP005", "KP011", "KP020"),
     may_raise=("KQ009",),
 )
 def unclean_election(stage: Stage) -> None:
@@ -169,7 +169,7 @@ def unclean_election(stage: Stage) -> None:
 @scenario(
     "fenced-last-known-leader",
     "4.0 elects the last known leader while it is fenced.",
-    raises=("KB006", "KP001", "KP002", "KP004", "KP005", "KP008", "KP016", "KP017"),
+    raises=("KB006", "KP001", "KP002", "KP005", "KP008", "KP016", "KP017", "KP020"),
     release="4.0.1",
     metadata_version=25,
     elr=1,
@@ -191,7 +191,7 @@ def fenced_last_known_leader(stage: Stage) -> None:
 @scenario(
     "preferred-leaders",
     "Leaders move away and back without any loss.",
-    near_miss_of=("KB001", "KP003", "KP008", "KP012", "KP016"),
+    near_miss_of=("KB001", "KP008", "KP012", "KP016", "KP020"),
 )
 def preferred_leaders(stage: Stage) -> None:
     three_brokers(stage)
@@ -222,6 +222,37 @@ def one_rack(stage: Stage) -> None:
     stage.topic("two-racks", [11, 13], configs=MIN_ISR_2)
     stage.settle()
     stage.capture("racks")
+
+
+@scenario(
+    "replicas-on-nobody",
+    "A broker is unregistered for good, and a topic still counts on a copy there.",
+    raises=("KP021",),
+    near_miss_of=("KP001", "KP002"),
+)
+def replicas_on_nobody(stage: Stage) -> None:
+    three_brokers(stage)
+    orders = stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
+    stage.stop_broker(13)
+    stage.until_isr(orders, 11, 12)
+    stage.controller().unregister(13)
+    stage.settle()
+    stage.capture("unregistered")
+
+
+@scenario(
+    "broker-unregistered",
+    "A broker is unregistered that no partition counts on.",
+    near_miss_of=("KP021",),
+)
+def broker_unregistered(stage: Stage) -> None:
+    three_brokers(stage)
+    stage.brokers(14)
+    stage.topic("orders", [11, 12, 13], configs=MIN_ISR_2)
+    stage.stop_broker(14)
+    stage.controller().unregister(14)
+    stage.settle()
+    stage.capture("unregistered")
 
 
 @scenario("elr-off", "metadata.version allows ELR, the feature is off.", raises=("KP018",), elr=0)

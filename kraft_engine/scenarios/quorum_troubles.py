@@ -283,22 +283,38 @@ def epoch_checkpoint_mismatch(stage: Stage) -> None:
 
 
 @scenario(
-    "no-leader",
+    "voter-alone",
     "Two of three controllers die; the third stands for election again and again, and no voter is left to vote for it.",
-    raises=("KQ023",),
-    near_miss_of=("KQ002", "KQ024", "KQ025"),
+    raises=("KQ026",),
+    near_miss_of=("KQ002", "KQ023", "KQ024", "KQ025"),
     may_raise=("KQ009", "KQ016", "KV013", "KV014"),
 )
+def voter_alone(stage: Stage) -> None:
+    _two_die(stage, 1, 2, 3)
+
+
+@scenario(
+    "no-leader",
+    "Two of four controllers die; the others stand for election again and again, and are no majority.",
+    raises=("KQ023",),
+    near_miss_of=("KQ002", "KQ024", "KQ025", "KQ026"),
+    may_raise=("KQ009", "KQ016", "KV007", "KV013", "KV014"),
+)
 def no_leader(stage: Stage) -> None:
+    _two_die(stage, 1, 2, 3, 4)
+
+
+def _two_die(stage: Stage, *controllers: int) -> None:
+    """The leader and a follower die; the rest stand for election for ten seconds."""
     stage.settings.pre_vote = False
-    stage.controllers(1, 2, 3)
+    stage.controllers(*controllers)
     stage.settle()
     leader = stage.leader()
     follower = next(node.id for node in stage.cluster.nodes() if node.id != leader.id)
     stage.crash(leader.id)
     stage.crash(follower)
     stage.run_ms(10_000)
-    stage.capture("one-candidate-is-left")
+    stage.capture("candidates-are-left")
 
 
 @scenario(

@@ -34,7 +34,7 @@ def longest(stage: Stage, orders: bytes, *broker_ids: int) -> int:
 @scenario(
     "unclean-recovery-balanced",
     "Balanced recovery waits until every member that the ELR lost is back, then elects the longest log.",
-    raises=("KP001", "KP002", "KP003", "KP005", "KP008"),
+    raises=("KP001", "KP002", "KP005", "KP008", "KP020"),
     may_raise=("KQ009",),
 )
 def balanced(stage: Stage) -> None:
@@ -56,7 +56,7 @@ def balanced(stage: Stage) -> None:
 @scenario(
     "unclean-recovery-aggressive",
     "Aggressive recovery takes the best of those that answer within its timeout.",
-    raises=("KP001", "KP002", "KP003", "KP005", "KP008"),
+    raises=("KP001", "KP002", "KP005", "KP008", "KP020"),
     may_raise=("KQ009",),
 )
 def aggressive(stage: Stage) -> None:
@@ -70,7 +70,7 @@ def aggressive(stage: Stage) -> None:
 @scenario(
     "unclean-recovery-none",
     "Strategy None: the partition waits for an operator, who designates a leader.",
-    raises=("KP001", "KP002", "KP003", "KP005", "KP008"),
+    raises=("KP001", "KP002", "KP005", "KP008", "KP020"),
     may_raise=("KQ009",),
 )
 def none(stage: Stage) -> None:

@@ -45,7 +45,8 @@ def write_data_dirs(node_dir: Path, broker: Broker) -> list[tuple[Path, bytes]]:
         held = {key: replica for key, replica in broker.replicas.items() if broker.dir_of(key) == directory}
         _write_checkpoints(folder, broker, held)
         for key, replica in held.items():
-            _write_partition(folder / _name(broker, key), key, replica, live=broker.running)
+            assigned = replica.assigned_epoch if broker.host.brokers_report_directories else -1
+            _write_partition(folder / _name(broker, key), key, replica, live=broker.running, assigned_epoch=assigned)
         folders.append((folder, directory))
     return folders
 
@@ -65,8 +66,11 @@ def _write_checkpoints(folder: Path, broker: Broker, held: dict[TopicPartition, 
     (folder / "cleaner-offset-checkpoint").write_bytes(b"")
 
 
-def _write_partition(folder: Path, key: TopicPartition, replica: Replica, *, live: bool) -> None:
-    """One segment: a batch a record, as a producer that waits for each sends them."""
+def _write_partition(folder: Path, key: TopicPartition, replica: Replica, *, live: bool, assigned_epoch: int) -> None:
+    """One segment: a batch a record, as a producer that waits for each sends them.
+
+    `assigned_epoch` is the one in which the replica was elected and has written nothing yet, -1 for none.
+    """
     folder.mkdir(exist_ok=True)
     segment = Segment(0)
     starts: list[EpochEntry] = []
@@ -77,6 +81,8 @@ def _write_partition(folder: Path, key: TopicPartition, replica: Replica, *, liv
             base_offset=offset, leader_epoch=epoch, timestamp_ms=EPOCH_MS, records=[(None, b"%d" % value)]
         )
         segment.append(EncodedBatch(octets, offset, EPOCH_MS))
+    if assigned_epoch > replica.last_epoch:
+        starts.append(EpochEntry(assigned_epoch, replica.end_offset))
     if not live:
         segment.close()
     segment.write(folder)

@@ -88,3 +88,14 @@ def cut_front(disk: Disk, offset: int) -> int:
     log.epoch_starts = earlier[-1:] + [entry for entry in log.epoch_starts if entry[1] > first]
     log.start_offset = max(log.start_offset, first)
     return first
+
+
+def lose_last_segments(disk: Disk, offset: int) -> None:
+    """The log ends at this offset, and the files beside it say how far it went: a copy without its last segments."""
+    log = disk.log
+    keep = sum(batch.end_offset <= offset for batch in log.batches)
+    del log.batches[keep:], log.bases[keep:]
+    log.end_offset = log.batches[-1].end_offset if log.batches else 0
+    log.last_epoch = log.batches[-1].epoch if log.batches else 0
+    log.synced_end = log.end_offset
+    log.segment_bases = [base for base in log.segment_bases if base < log.end_offset] or [0]

@@ -11,12 +11,14 @@ from deltalake import write_deltalake
 
 from kraft_audit.tables.contract import Table, build_rows
 from kraft_audit.tables.gold import CLUSTERS, GOLD
+from kraft_audit.tables.losses import LOSSES
 from kraft_audit.tables.silver import SILVER
 
 DAY = datetime.date(2026, 11, 21)
 TABLES = {
     **GOLD,
     CLUSTERS.name: CLUSTERS,
+    LOSSES.name: LOSSES,
     **{name: SILVER[name] for name in ("watermarks", "voter_sets", "leader_epochs")},
 }
 
@@ -44,6 +46,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
         "severity": ("critical", "high", "low"),
         "status": ("raised", "raised", "raised") if table.name == "findings" else ("broken", "held", "undecided"),
         "state": ("open", "waived", "open"),
+        "grade": ("possible", "unflushed", "proven"),
         "ended_by": ("burnt", "truncated", "open"),
         "cluster_name": ("orders", "orders-eu", ""),
     }

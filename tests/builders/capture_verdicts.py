@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.commands.check import _exit_code
+from kraft_audit.commands.check import EXITS_IN_ORDER, _exit_code
 from kraft_audit.findings.answer import answer_lines
 from kraft_audit.incidents.folding import open_findings
 from kraft_audit.rules.rule_model import Finding, Severity, Status
@@ -60,7 +60,7 @@ def verdict_of(path: Path) -> Verdict:
             codes.append(_exit_code(cluster, alarms, "high"))
             facts += _facts_of(cluster, findings)
             open_rules |= {finding.rule for finding in alarms if finding.severity.rank >= Severity.HIGH.rank}
-    code = max(codes, key=(0, 3, 1).index)
+    code = max(codes, key=EXITS_IN_ORDER.index)
     return Verdict(tuple(states), tuple(words), code, tuple(sorted(open_rules)), tuple(facts))
 
 

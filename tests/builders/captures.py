@@ -74,6 +74,17 @@ def wild() -> Path:
 
 
 @pytest.fixture(scope="session")
+def cases() -> Path:
+    """Small captures of real clusters in trouble, extracted: one folder a case. Skips where there is none."""
+    archives = sorted((ROOT.parent / "shared" / "cases").glob("*.tar.gz"))
+    if declared := os.environ.get("KRAFT_AUDIT_CASES"):
+        return Path(declared)
+    if not archives:
+        pytest.skip("the cases are not beside the project, and KRAFT_AUDIT_CASES names no folder")
+    return _extracted(archives, "cases")
+
+
+@pytest.fixture(scope="session")
 def scenarios(small_corpus: Path) -> list[Path]:
     """Every scenario folder at hand that holds an oracle: of the small corpus, and of the large one if it is there."""
     roots = [root for root in (small_corpus, _corpus_folder()) if root is not None]

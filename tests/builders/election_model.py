@@ -3,6 +3,7 @@
 Written from KIP-595 and KIP-853, without the audit's code: an epoch is persisted before anything is done in it, one
 vote an epoch, a vote only for a log that is not behind, the majority of the voters in the candidate's own log,
 followers cut their log to the leader's, a leader commits records of its own epoch. Whoever is not named stays away.
+A leader of an epoch before that of the last committed record is none: a majority has left its epoch behind.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def _steps(moment: Moment) -> Iterator[Moment | None]:
     for candidate in moment.disks:
         if candidate.voters is None or candidate.node_id not in candidate.voters:
             continue
-        for epoch in sorted({candidate.epoch + 1, max(newest, candidate.epoch) + 1, newest} - {0}):
+        raised = moment.committed[-1][0] + 1 if moment.committed else newest
+        for epoch in sorted({candidate.epoch + 1, max(newest, candidate.epoch, raised) + 1, newest} - {0}):
             if epoch > candidate.epoch:
                 yield from _elections(moment, candidate, epoch)
     for leader in moment.disks:
@@ -95,8 +97,9 @@ def _elections(moment: Moment, candidate: Disk, epoch: int) -> Iterator[Moment |
         and (disk.epoch < epoch or (disk.epoch == epoch and disk.leader == -1 and disk.voted == -1))
         and candidate.end >= disk.end
     ]
+    counts = not moment.committed or epoch >= moment.committed[-1][0]
     for chosen in combinations(granting, len(voters) // 2):
-        if candidate.log[: len(moment.committed)] != moment.committed:
+        if counts and candidate.log[: len(moment.committed)] != moment.committed:
             yield None
             return
         log = (*candidate.log, (epoch, "leader", candidate.node_id))

@@ -62,6 +62,7 @@ class HistoryBuilder:
         self.gone: frozenset[int] = frozenset()
         self.is_running = False
         self.written_ms: dict[tuple[str, str], int] = {}
+        self.copied_ms: dict[tuple[str, str], int] = {}
         self.altered: tuple[AlteredBatches, ...] = ()
         self.history_of: HistoryOf = ONLY_HISTORY
         self._partitions: dict[tuple[str, int], dict[str, Any]] = {}
@@ -85,6 +86,7 @@ class HistoryBuilder:
             gaps=self.gaps,
             operator=OperatorWord(self.is_running, self.gone),
             written_ms=self.written_ms,
+            copied_ms=self.copied_ms,
             altered=self.altered,
             history_of=self.history_of,
         )

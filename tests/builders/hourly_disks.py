@@ -93,6 +93,9 @@ class HourlyDisks:
         if end is not None and not self.keeps_later_snapshots:
             wanted = {place: content for place, content in wanted.items() if (snapshot_end(place) or 0) <= end}
             wanted |= {} if is_other else _newest_snapshot(target, wanted)
+        if end is not None:
+            epochs = (path for path in wanted if path.name == "leader-epoch-checkpoint")
+            wanted |= {path: _epochs_before(wanted[path], end) for path in epochs}
         groups = [list(group) for _, group in itertools.groupby(batches, key=lambda batch: batch[0] // SEGMENT_OFFSETS)]
         ends = [int(path.name.split("-")[0]) for path in wanted if path.suffix == ".checkpoint" and "-" in path.name]
         if deletes and ends:
@@ -133,6 +136,13 @@ def snapshot_end(path: Path) -> int | None:
     """The end offset in the name of a snapshot; None for other files."""
     is_snapshot = path.suffix == ".checkpoint" and "-" in path.name and path.name[0].isdigit()
     return int(path.name.split("-")[0]) if is_snapshot else None
+
+
+def _epochs_before(content: bytes, end: int) -> bytes:
+    """A leader-epoch-checkpoint as it was when the log ended there."""
+    version, _, *words = content.decode().split()
+    held = [f"{epoch} {start}" for epoch, start in zip(words[::2], words[1::2], strict=True) if int(start) < end]
+    return "\n".join([version, str(len(held)), *held, ""]).encode()
 
 
 def log_batches(log_dir: Path) -> list[tuple[int, bytes]]:

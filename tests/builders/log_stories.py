@@ -164,6 +164,21 @@ def leaderless(b: HistoryBuilder) -> None:
         b.capture(node_id, 40, epoch=2, last_epoch=1, voted_id=node_id)
 
 
+def alone(b: HistoryBuilder) -> None:
+    """Voters 1 and 2 name node 1 as the leader of epoch 1, voter 3 stands in epoch 7."""
+    b.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, 2, 3, to=40).watermark(40, 40, end=40).brokers(11)
+    for node_id in (1, 2):
+        b.capture(node_id, 40, leader_id=1)
+    b.capture(3, 40, epoch=7, last_epoch=1, voted_id=3)
+
+
+def joined(b: HistoryBuilder) -> None:
+    """The same, but a disk holds a record of the later epoch: the others' copies are older."""
+    alone(b)
+    b.leader_epoch(7, 3, 40).batch(3, 40, 49, 7)
+    b.rows["captures"][-1].update(log_end_offset=50, last_epoch=7)
+
+
 def stopped_in_order(b: HistoryBuilder) -> None:
     leaderless(b)
     b.broker(11, 39, in_controlled_shutdown=True)
@@ -201,6 +216,7 @@ LOG_STORIES: dict[str, tuple[Story, Story]] = {
     "KQ023": (leaderless, stopped_in_order),
     "KQ024": (stalled(20), stalled(60)),
     "KQ025": (gone(1, 2), gone(1)),
+    "KQ026": (alone, joined),
     "KQ007": (damage("GAP"), damage("TORN_TAIL")),
     "KQ008": (damage("BAD_CRC"), damage("BAD_CRC", file_name="__cluster_metadata-0/0-0.checkpoint")),
     "KQ009": (damage("ZERO_TAIL"), damage("BAD_CRC")),

@@ -102,10 +102,17 @@ class Log:
 
     def control(self, name: str, fields: dict[str, Any], epoch: int | None = None) -> bytes:
         """One control batch of one record."""
+        return self.controls((name, fields), epoch=epoch)
+
+    def controls(self, *records: tuple[str, dict[str, Any]], epoch: int | None = None) -> bytes:
+        """One control batch."""
         self.epoch = self.epoch if epoch is None else epoch
-        control = CONTROL_TYPE_BY_NAME[Dialect.KIP853][name]
-        key = b"\x00\x00" + control.number.to_bytes(2, "big")
-        return self._write([(key, write_control_value(control, fields))], is_control=True)
+        written = []
+        for name, fields in records:
+            control = CONTROL_TYPE_BY_NAME[Dialect.KIP853][name]
+            key = b"\x00\x00" + control.number.to_bytes(2, "big")
+            written.append((key, write_control_value(control, fields)))
+        return self._write(written, is_control=True)
 
     def lead(self, leader_id: int, epoch: int) -> bytes:
         fields = {"version": 0, "leaderId": leader_id, "voters": [], "grantingVoters": []}

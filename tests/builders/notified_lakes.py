@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pyarrow as pa
+from deltalake import write_deltalake
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.lake.delta import DeltaLake
@@ -18,6 +19,7 @@ from kraft_audit.lake.gold.clusters_table import update_clusters
 from kraft_audit.lake.ledger import Ledger, contract_schema
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.settings import ClusterSettings
+from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import FINDINGS, INCIDENT_FINDINGS, INCIDENTS
 
 MakePlan = Callable[..., ClusterPlan]
@@ -54,9 +56,36 @@ class NotifiedLake:
         lake.append_rows(INCIDENTS.name, rows, ledger.application(INCIDENTS.name), place)
         return number
 
+    def lose(self, cluster: str, from_ms: int, *, incident_id: str | None = None) -> None:
+        """One more loss of acknowledged records is open, explained by an incident where one is named."""
+        lake = DeltaLake(self.uri)
+        finding_id = f"{cluster} {from_ms}"
+        row = {name: None if column.nullable else _empty(column.type) for name, column in _columns(FINDINGS)}
+        row |= {"finding_id": finding_id, "cluster_id": cluster, "rule": "KP020", "name": "records-lost"}
+        row |= {"severity": "high", "status": "raised", "state": "open", "from_ms": from_ms, "summary": "records lost"}
+        write_deltalake(lake.table_uri(FINDINGS.name), pa.Table.from_pylist([row], FINDINGS.schema), mode="append")
+        if incident_id is not None:
+            link = {
+                name: None if column.nullable else _empty(column.type) for name, column in _columns(INCIDENT_FINDINGS)
+            }
+            link |= {"incident_id": incident_id, "finding_id": finding_id}
+            rows = pa.Table.from_pylist([link], INCIDENT_FINDINGS.schema)
+            write_deltalake(lake.table_uri(INCIDENT_FINDINGS.name), rows, mode="append")
+
     def name(self, clusters: Sequence[ClusterSettings]) -> None:
         """What fleet.yaml says of the clusters."""
         update_clusters(DeltaLake(self.uri), self._ledger.status().done, clusters)
+
+
+def _columns(table: Table) -> list[tuple[str, pa.Field]]:
+    return [(field.name, field) for field in table.schema]
+
+
+def _empty(kind: pa.DataType) -> Any:
+    """A value that says nothing."""
+    if pa.types.is_list(kind):
+        return []
+    return False if pa.types.is_boolean(kind) else "" if pa.types.is_string(kind) else 0
 
 
 def _row(incident: Mapping[str, Any], plan: int) -> dict[str, Any]:

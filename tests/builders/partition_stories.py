@@ -76,12 +76,36 @@ def fenced(isr_leaves: bool) -> Story:
     return story
 
 
+def unregistered(broker: int) -> Story:
+    """A partition on 11, 12 and 13, and a broker that is unregistered afterwards."""
+
+    def story(b: HistoryBuilder) -> None:
+        b.three_nodes().brokers(11, 12, 13, 14).partition("t-0", 10, "created")
+        b.broker(broker, at=20, fenced=True).partition("t-0", 21, isr=[11, 12])
+        b.broker(broker, at=25, fenced=True, exists=False)
+
+    return story
+
+
 def elected_while(fenced: bool) -> Story:
     def story(b: HistoryBuilder) -> None:
         then({"isr": [], "leader": -1, "last_known_elr": [11]}, {"isr": [11], "leader": 11, "election": "last_known"})(
             b
         )
         b.broker(11, at=22, fenced=fenced)
+
+    return story
+
+
+def elected_after_lagging(leader: int) -> Story:
+    """13 falls out of sync, 11 and 12 are lost, and one of the others leads."""
+
+    def story(b: HistoryBuilder) -> None:
+        then({"isr": [11, 12], "leader_epoch": 1}, {"isr": [], "leader": -1, "elr": [11, 12], "leader_epoch": 2})(b)
+        b.feature("metadata.version", 30)
+        state = "RECOVERING" if leader == 13 else "RECOVERED"
+        elected = {"isr": [leader], "leader": leader, "elr": [], "leader_epoch": 3, "leader_recovery_state": state}
+        b.partition("t-0", 35, "unclean_election" if leader == 13 else "unfenced", **elected)
 
     return story
 
@@ -160,8 +184,7 @@ def fallen(cause: str) -> Story:
 PARTITION_STORIES: dict[str, tuple[Story, Story]] = {
     "KP001": (state(isr=[13]), state(isr=[13], elr=[12])),
     "KP002": (state(isr=[], leader=-1, elr=[12, 13]), state(isr=[12], leader=12)),
-    "KP003": (state(isr=[12], leader=12, election="unclean"), state(isr=[12], leader=12, election="elr")),
-    "KP004": (state(isr=[12], leader=12, election="last_known"), state(isr=[12], leader=12, election="isr")),
+    "KP020": (elected_after_lagging(13), elected_after_lagging(12)),
     "KP005": (state(isr=[11]), state(isr=[11, 12])),
     "KP006": (state(isr=[11], elr=[12], expected_elr=[12, 13]), state(isr=[11], elr=[12], expected_elr=[12])),
     "KP007": (
@@ -185,6 +208,7 @@ PARTITION_STORIES: dict[str, tuple[Story, Story]] = {
     "KP016": (fenced(False), fenced(True)),
     "KP017": (elected_while(True), elected_while(False)),
     "KP019": (fallen("fenced"), fallen("unclean_shutdown")),
+    "KP021": (unregistered(13), unregistered(14)),
     "KP018": (
         lambda b: b.feature("metadata.version", 25),
         lambda b: b.feature("metadata.version", 25).feature("eligible.leader.replicas.version", 1),

@@ -17,6 +17,7 @@ LINES: Final = (
     *("check PATH --fail-on never", "check PATH --fail-on never --full", "incidents PATH", "whatif PATH --lose 1"),
     *("may-i restart 1 PATH", "upgrade-check PATH --to 4.4", "recover-plan PATH"),
     *("rescue-plan PATH", "rescue-plan PATH --gone 1,2,3", "rescue PATH --gone 1,2,3 --from 1 --out MADE/rescued"),
+    *("salvage PATH --plan", "salvage PATH --out MADE/salvaged"),
     *("restore-kit PATH --out MADE/kit", "evidence PATH --out MADE/pack.zip", "evidence --verify MADE/pack.zip"),
     *(f"report PATH --output {form} --out MADE/{form}" for form in ("html", "csv", "parquet", "openmetrics")),
     *("timeline PATH", "timeline PATH --all", "changes PATH", "cost PATH", "quorum PATH", "voters PATH"),

@@ -11,6 +11,8 @@ WHEN: Final = frozenset({"plan", "captured_at", "captured_at_ms", "read_from_ms"
 def without_reading_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows; evidence of what a disk holds loses its time, which is when that was read. Changes them in place."""
     for fact in (fact for row in rows for fact in row.get("evidence") or ()):
+        if isinstance(fact, str):  # a loss has lines of text
+            continue
         if fact["path"] and fact["file_name"] is None:
             fact["timestamp_ms"] = None
     return rows

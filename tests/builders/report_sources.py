@@ -16,7 +16,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from tests.builders.payloads import PAYLOADS
 
 NOW_MS = 1_795_300_000_000
-HARMED_COPIES, STEP = 10, 41
+HARMED_COPIES, STEP = 11, 41
 """So many clusters of each kind, each begun elsewhere, until every payload has been on a page of a cluster."""
 
 

@@ -38,10 +38,10 @@ class Node:
 
 
 class SmallRaft:
-    def __init__(self, seed: int, *, static: bool) -> None:
+    def __init__(self, seed: int, *, static: bool, voter_count: int | None = None) -> None:
         self.random = random.Random(seed)  # noqa: S311
         self.static = static
-        voters = self.random.choice([3, 3, 4, 5] if static else [3, 3, 3, 4, 5])
+        voters = voter_count or self.random.choice([3, 3, 4, 5] if static else [3, 3, 3, 4, 5])
         self.first = tuple(range(1, voters + 1))
         spare = 0 if static else 2
         self.nodes = {i: Node(i) for i in range(1, voters + spare + 1)}

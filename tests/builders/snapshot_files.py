@@ -11,15 +11,15 @@ from kraft_codec.schemas import CONTROL_TYPE_BY_NAME, Dialect
 from tests.builders.logs import Log
 
 
-def topic_snapshot(end_offset: int, *, is_whole: bool = True) -> dict[str, bytes]:
+def topic_snapshot(end_offset: int, *, epoch: int = 1, is_whole: bool = True) -> dict[str, bytes]:
     """Topics 1 up to the snapshot's end, as a log of one topic a record had them."""
-    content = Log()
+    content = Log(epoch=epoch)
     content.control("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 7})
     for number in range(1, end_offset):
         content.topic(f"topic-{number}")
     if is_whole:
         content.control("SNAPSHOT_FOOTER", {"version": 0})
-    return {snapshot_name(end_offset, 1): content.content}
+    return {snapshot_name(end_offset, epoch): content.content}
 
 
 SECRETS = (

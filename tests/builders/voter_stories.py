@@ -13,6 +13,17 @@ def change(*ids: int, **more: object) -> Story:
     return lambda b: b.three_nodes().voters(*ids, at=20, **more)  # type: ignore[arg-type]
 
 
+def static_voters(first: tuple[int, ...], others: tuple[int, ...]) -> Story:
+    """Three voters of a static quorum, with what node 1 and the others read in their configurations."""
+
+    def story(b: HistoryBuilder) -> None:
+        b.voters(1, 2, 3, kraft_version=0, source="static").log(1, 2, 3, to=30).watermark(30, 30, end=30)
+        for node_id in (1, 2, 3):
+            b.capture(node_id, 30, current_voters=list(first if node_id == 1 else others))
+
+    return story
+
+
 def several_histories(b: HistoryBuilder) -> None:
     """Node 1 was formatted again after a day."""
     b.three_nodes()
@@ -159,6 +170,11 @@ VOTER_STORIES: dict[str, tuple[Story, Story]] = {
     "KB009": (several_histories, lambda b: b.three_nodes()),
     "KV013": (kv013(3999), kv013(4000)),
     "KV014": (kv013(3999), kv013(4000)),
+    "KV017": (static_voters((1,), (1, 2, 3)), static_voters((1, 2, 3), (1, 2, 3))),
+    "KV018": (
+        lambda b: b.three_nodes().capture(4, 40, directory_id=directory(3)),
+        lambda b: b.three_nodes().capture(4, 40),
+    ),
     "KV015": (kv015(()), kv015((3,))),
     "KB008": (
         lambda b: b.three_nodes().controller(1, features=supports(33)).controller(9, features=supports(30)),

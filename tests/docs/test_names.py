@@ -79,6 +79,7 @@ def repeated_modules(root: Path, package: str) -> list[frozenset[str]]:
     return [frozenset(modules[name]) for name in sorted(modules) if len(modules[name]) > 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_class_or_constant_name_stands_for_one_thing(package: str) -> None:
     """Where it is the same fact, one module imports it from the other; else each says what it is."""

@@ -8,15 +8,18 @@ import pytest
 
 from tests.builders.commands import kraft_audit
 from tests.drills.drill_table import DRILLS
+from tests.drills.loss_table import LOSS_DRILLS
 from tests.drills.releases import kafka_releases
 from tests.drills.results import write_results
 
 RAN: dict[str, tuple[float, str]] = {}
+NAMES = {"test_a_drill": "{}", "test_a_loss": "loss: {}"}
+"""How a test's row is called."""
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" and "test_a_drill[" in report.nodeid and not report.skipped:
-        name = report.nodeid.partition("[")[2].removesuffix("]")
-        RAN[name] = report.duration, "stands" if report.passed else "FAILED"
+    test, _, name = report.nodeid.rpartition("::")[2].removesuffix("]").partition("[")
+    if report.when == "call" and test in NAMES and not report.skipped:
+        RAN[NAMES[test].format(name)] = report.duration, "stands" if report.passed else "FAILED"
         if os.environ.get("KRAFT_AUDIT_DRILL_RESULTS"):
-            write_results(RAN, DRILLS)
+            write_results(RAN, DRILLS, LOSS_DRILLS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -81,6 +82,7 @@ class KafkaNode:
         self.extra: dict[str, object] = {}
         self._classpath = classpath
         self._archive = archive
+        self.is_paused = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -148,6 +150,18 @@ class KafkaNode:
             self._process.kill()
             self._process.wait(60)
             self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: it stays where it is, and its sessions run out."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+        self.is_paused = False
 
     def stop(self) -> None:
         """SIGTERM, and kill -9 where that does not end it."""

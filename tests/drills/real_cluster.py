@@ -138,7 +138,7 @@ class RealCluster:
 
     @property
     def server(self) -> str:
-        return ",".join(node.broker_place for node in self.brokers.values() if node.is_running)
+        return ",".join(node.broker_place for node in self.brokers.values() if node.is_running and not node.is_paused)
 
     def quorum(self, *controllers: KafkaNode) -> dict[str, list[list[str]]]:
         """The leader, voters and observers that these controllers name; empty where none answers."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from tests.drills.drill import Drill
+from tests.drills.loss_table import LossDrill
 
 RESULTS: Final = Path(__file__).parents[2] / "docs" / "drills.md"
 HEAD: Final = """# Rescue drills
@@ -33,6 +34,19 @@ hours in all; CI runs one. A row is of the day on which that drill ran last.
 | drill | what | Kafka | seconds | verdict | day | machine |
 | --- | --- | --- | --- | --- | --- | --- |
 """
+LOSS_HEAD: Final = """
+## Loss drills
+
+Each drill starts real brokers, sends with acks=all, keeps a ledger of what Kafka acknowledged, and lets a story happen
+to the partition. It passes where the audit names exactly the loss that Kafka's own consumer finds against the ledger,
+before and after every partition has a leader again, and the brokers whose disks still hold the records, which Kafka's
+own dump confirms. Where nothing is lost it may name only an election of a replica that Kafka could not know to be
+complete. `kill -9` keeps the page cache: a power cut is played by cutting the log of the killed broker. CI runs three
+of these, and one in which the disk of the last leader is wiped after `may-i` said no.
+
+| drill | what | Kafka | records lost | named | seconds | verdict | day | machine |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
 
 
 def machine() -> str:
@@ -42,16 +56,33 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}, Java {ran.stderr.split(chr(34))[1]}"
 
 
-def write_results(ran: Mapping[str, tuple[float, str]], drills: Iterable[Drill]) -> None:
-    """Writes the page. `ran`: seconds and verdict by drill. Drills that did not run keep the row that they have."""
+def write_results(ran: Mapping[str, tuple[float, str]], rescues: Iterable[Drill], losses: Iterable[LossDrill]) -> None:
+    """Writes the page. `ran`: seconds and verdict by test. Drills that did not run keep the row that they have."""
     rows = {}
     if RESULTS.exists():
         lines = [line for line in RESULTS.read_text().splitlines() if line.startswith("| ")]
-        rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines[2:]}
+        rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
     day, here = f"{datetime.now(UTC):%Y-%m-%d}", machine()
-    for drill in drills:
-        if drill.name in ran:
-            seconds, verdict = ran[drill.name]
-            cells = (drill.name, drill.story, drill.release, f"{seconds:.0f}", verdict, day, here)
-            rows[drill.name] = f"| {' | '.join(cells)} |"
-    RESULTS.write_text(HEAD + "\n".join(rows[drill.name] for drill in drills if drill.name in rows) + "\n")
+    texts = {}
+    for name, told in _told(rescues, losses):
+        if name in ran:
+            seconds, verdict = ran[name]
+            rows[name] = f"| {' | '.join((name, *told, f'{seconds:.0f}', verdict, day, here))} |"
+        if name in rows:
+            texts[name] = rows[name] + "\n"
+    parts = [HEAD, *(texts.get(drill.name, "") for drill in rescues)]
+    RESULTS.write_text("".join([*parts, LOSS_HEAD, *(texts.get(loss_name(drill), "") for drill in losses)]))
+
+
+def loss_name(drill: LossDrill) -> str:
+    """As its row is called: a rescue may have the same name."""
+    return f"loss: {drill.name}"
+
+
+def _told(rescues: Iterable[Drill], losses: Iterable[LossDrill]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The name of each row, and the cells that say what the drill is."""
+    for drill in rescues:
+        yield drill.name, (drill.story, drill.release)
+    for each in losses:
+        said = "nothing" if each.label is None else ", ".join([each.label.value] * each.times)
+        yield loss_name(each), (each.what, each.release, "yes" if each.is_lost else "no", said)

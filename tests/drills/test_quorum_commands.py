@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.drill]
 RELEASE = "4.3.1"
 LAGGING, LOST_BROKER = 3, 102
 RECORDS = 1_100
-"""More than a voter may lag (permission.NEAR_RECORDS)."""
+"""More than a voter may lag (controller_permission.NEAR_RECORDS)."""
 MakeCluster = Callable[[Drill], RealCluster]
 
 

@@ -23,6 +23,7 @@ MAIN_CLASSES: Final = {
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments,kafka.tools.DumpLogSegments",
 }
 """Where releases have each tool, the newest first: what Kafka's script of that name runs (`kafka_scripts`)."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import io
 import random
 import tarfile
@@ -27,7 +28,7 @@ from kraft_audit.rules.rule_settings import RuleSettingsError, parse_rule_settin
 from kraft_codec import columns
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import parse_file_name
-from kraft_codec.files import indexes, properties, state_files
+from kraft_codec.files import broker_disks, configuration, indexes, properties, state_files
 from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.records.record import decode_records, read_control_key, read_control_value, read_metadata_value
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
@@ -226,6 +227,28 @@ def _packs() -> list[bytes]:
     return [whole.getvalue()]
 
 
+def _broker_disks() -> list[bytes]:
+    head = b'{"format":"kraft-capture-disks/1","cluster_id":"c","node_id":1,"at_ms":5,"partition_count":1,'
+    head += b'"vanished_count":0,"left_out_count":0}\n'
+    disk = b'{"log_dir":"/d","directory_id":null,"lock":"held","files":{"replication-offset-checkpoint":'
+    disk += b'{"mtime_ms":4,"text":"0\\n1\\nt 0 16\\n"}}}\n'
+    partition = b'{"name":"t-0","partition.metadata":"version: 0\\ntopic_id: Bl2Ec9zTQUqPzJgMZzRy0g",'
+    return [head + disk + partition + b'"leader-epoch-checkpoint":"0\\n1\\n3 17\\n","epochs_mtime_ms":3}\n']
+
+
+def _configurations() -> list[bytes]:
+    return [
+        b"process.roles=broker,controller\nnode.id=3\ncontroller.quorum.voters=1@a:9093,\\\n  3@[::1]:9093\n",
+        b"log.dirs=/a,/b\nlisteners=SASL_SSL://:9092\nlistener.security.protocol.map=C:SSL\nssl.key.password=x\n",
+    ]
+
+
+def _configuration(data: bytes) -> None:
+    read = configuration.parse_configuration(data, "server.properties")
+    if configuration.NodeConfiguration.from_json(read.to_json()) != read:
+        raise AssertionError("not read again as it was written")
+
+
 def _clean_shutdown() -> list[bytes]:
     return [*_found(".kafka_cleanshutdown")(), b'{"version":0,"brokerEpoch":7}']
 
@@ -242,6 +265,7 @@ PARSERS: Final = {
         Parser("snapshot", _found("*.checkpoint"), _log),
         Parser("metadata-record", _values, read_metadata_value),
         Parser("control-record", _controls, _control),
+        Parser("broker-disks", _broker_disks, lambda data: broker_disks.parse_broker_disks(gzip.compress(data, 1))),
         Parser(
             "quorum-state",
             _found("quorum-state"),
@@ -252,6 +276,7 @@ PARSERS: Final = {
             _found("meta.properties"),
             _again(properties.parse_meta_properties, properties.format_meta_properties),
         ),
+        Parser("server.properties", _configurations, _configuration),
         Parser(
             "leader-epoch-checkpoint",
             _found("leader-epoch-checkpoint"),

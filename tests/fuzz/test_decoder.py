@@ -21,6 +21,7 @@ def every_type(small_corpus: Path) -> list[bytes]:
     return sample_batches(small_corpus)
 
 
+@pytest.mark.slow
 def test_mutated_batches(every_type: list[bytes]) -> None:
     done = fuzz(every_type, 1, executions=AT_ONCE, compared=AT_ONCE // 10)
     assert done.executions >= AT_ONCE

@@ -34,7 +34,7 @@ def lake_commands(lake: Path, made: Path) -> list[list[str]]:
     """Every command that only reads a lake."""
     made.mkdir(exist_ok=True)
     report = [
-        ["report", str(lake), "--format", form, "-o", str(made / form)] for form in ("html", "csv", "openmetrics")
+        ["report", str(lake), "--output", form, "--out", str(made / form)] for form in ("html", "csv", "openmetrics")
     ]
     return [["tables", str(lake)], ["export", str(lake), "--out", str(made / "exported")], *report]
 

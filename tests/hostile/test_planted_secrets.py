@@ -93,7 +93,12 @@ def cluster(planted: Planted, write_cluster: Callable[..., Path], tmp_path: Path
         values.append(
             ("ConfigRecord", {"resourceType": 4, "resourceName": "", "name": "x", "value": planted.text("x")})
         )
-    return write_cluster(tmp_path / "cluster", values, tail)
+    folder = write_cluster(tmp_path / "cluster", values, tail)
+    for identity in list(folder.rglob("meta.properties")):
+        lines = [f"node.id=1\nlog.dirs=/a,\\\n  ssl.key.password={planted.text('continued line')}"]
+        lines += [f"{key}={planted.text('configuration')}" for key in (*CONFIG_KEYS, "listeners", "super.users")]
+        identity.with_name("server.properties").write_text("\n".join(lines))
+    return folder
 
 
 @pytest.mark.slow

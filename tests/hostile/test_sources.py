@@ -29,6 +29,7 @@ def calls(tree: ast.AST) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_nothing_from_input_is_run_or_unpickled(package: str, project_root: Path) -> None:
     for path in sorted((project_root / package).rglob("*.py")):
@@ -90,6 +91,7 @@ OWN_STATES = "kraft_engine/models/small_quorum.py"
 IPC_WRITERS = {"pa.ipc.IpcWriteOptions", "pa.ipc.new_file", "pa.ipc.new_stream"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_arrow_ipc_is_read_but_of_our_own_nameless_file(package: str, project_root: Path) -> None:
     """The bytes of Arrow IPC are addresses in memory: whoever wrote them would decide what is read."""

@@ -18,18 +18,18 @@ import pytest
 
 import kraft_audit
 from kraft_audit import cluster as cluster_module
-from kraft_audit import clusters as clusters_module
 from kraft_audit.commands.cli import run_command
 from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.rules import history_collector
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.records.batch import Batch, read_batches
+from kraft_codec.storage import opener
 from tests.builders.captures import SMALL_CORPUS
 
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
 DIVERGENCE = f"{SMALL_CORPUS}/divergence"
 WITHOUT_EXAMPLE = {
-    "rescue",  # which writes a folder
+    *("rescue", "salvage"),  # which write a folder
     *("lost_logs", "old_logs", "partition_batches"),  # of which commands ask pieces
 }
 
@@ -116,6 +116,7 @@ def test_a_capture_that_is_not_there_is_named_with_those_that_are(cluster: kraft
             ask(capture="typo")
 
 
+@pytest.mark.slow
 def test_commands_print_what_it_gives(cluster: kraft_audit.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert json_of(capsys, "voters", ELR) == cluster.voters().to_pylist()
     assert json_of(capsys, "partitions", ELR) == cluster.partitions().to_pylist()
@@ -168,9 +169,9 @@ def test_a_capture_is_a_moment_and_earlier_ones_are_evidence() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"cluster_id": "nope"}, ChoiceError, "no cluster nope there"),
+        ({"cluster_id": "nope"}, ChoiceError, "no cluster nope: there are ujhN1DIbH4nL9FFbdry94A"),
         ({"capture": "nope"}, ChoiceError, "no capture 'nope'"),
-        ({"node_ids": [99]}, ChoiceError, "nothing there of node 99"),
+        ({"node_ids": [99]}, ChoiceError, "no log matches node 99"),
         ({"defaults": {"min.insync.replica": "2"}}, ValueError, "perhaps min.insync.replicas"),
         ({"defaults": {"min.insync.replicas": "x"}}, ValueError, "expected a number of replicas"),
         ({"dialect": "kip1"}, ValueError, "kip1"),
@@ -186,9 +187,10 @@ def test_nothing_there_is_an_input_error(tmp_path: Path) -> None:
         kraft_audit.open(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_files_are_open_for_as_long_as_somebody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[bool] = []
-    original = clusters_module.open_storage
+    original = opener.open_storage
 
     def watched(path: str) -> object:
         manager = original(path)
@@ -196,7 +198,7 @@ def test_files_are_open_for_as_long_as_somebody_reads(monkeypatch: pytest.Monkey
         monkeypatch.setattr(type(manager), "__exit__", lambda self, *error: (closed.append(True), leave(*error))[1])
         return manager
 
-    monkeypatch.setattr(clusters_module, "open_storage", watched)
+    monkeypatch.setattr(opener, "open_storage", watched)
     (cluster,) = kraft_audit.open(ELR)
     gc.collect()
     assert not closed, "a cluster reads from it"

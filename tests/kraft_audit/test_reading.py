@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit import clusters
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, plan_from_json, plan_to_json
 from kraft_audit.capture.record_store import RecordStore
@@ -116,10 +115,10 @@ def test_a_command_reads_each_byte_once(
 ) -> None:
     written = parted_logs(tmp_path / "logs", replica_count, size_bytes)
     counted = CountedStorages()
-    monkeypatch.setattr(clusters, "open_storage", counted)
+    monkeypatch.setattr(opener, "open_storage", counted)
     command, *options = arguments
     targets = [str(tmp_path / "site")] if options else []
-    ended = kraft_audit(command, tmp_path / "logs", *(["-o"] if targets else []), *targets)
+    ended = kraft_audit(command, tmp_path / "logs", *(["--out"] if targets else []), *targets)
     assert ended.code in (0, 1), ended.err
     assert written <= counted.read_bytes <= TIMES_MAX * written
 
@@ -135,6 +134,7 @@ def test_a_full_run_reads_each_byte_once(tmp_path: Path, replica_count: int, siz
     assert counted.read_bytes <= TIMES_MAX * written
 
 
+@pytest.mark.slow
 def test_captures_that_prove_another_order_are_not_read_again(
     small_corpus: Path, tmp_path: Path, kraft_audit: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +149,7 @@ def test_captures_that_prove_another_order_are_not_read_again(
         content = log.read_bytes()
         log.write_bytes(content[: len(content) // 2] + bytes(len(content)))
     counted = CountedStorages()
-    monkeypatch.setattr(clusters, "open_storage", counted)
+    monkeypatch.setattr(opener, "open_storage", counted)
     assert kraft_audit("check", tmp_path).code in (0, 1)
     once = counted.read_bytes
     (tmp_path / "b").rename(tmp_path / "0")
@@ -165,7 +165,7 @@ def test_an_archive_is_unpacked_and_read_once(
     with tarfile.open(tmp_path / "logs.tgz", "w:gz") as archive:
         archive.add(tmp_path / "logs", "logs")
     counted = CountedStorages()
-    monkeypatch.setattr(clusters, "open_storage", counted)
+    monkeypatch.setattr(opener, "open_storage", counted)
     assert kraft_audit("check", tmp_path / "logs.tgz").code in (0, 1)
     assert counted.read_bytes <= TIMES_MAX * written
 

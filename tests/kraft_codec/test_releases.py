@@ -14,6 +14,7 @@ from kraft_codec.schemas.releases import (
     feature_default,
     metadata_version_of,
     parse_release,
+    release_needed,
     release_text,
 )
 
@@ -28,6 +29,12 @@ def test_a_lines_level_is_named_for_the_line() -> None:
     for level, line in LINE_OF_LEVEL.items():
         assert METADATA_VERSIONS[level].startswith(f"{release_text(line)}-IV")
     assert list(LINE_OF_LEVEL.values()) == sorted(set(LINE_OF_LEVEL.values()))
+
+
+def test_the_first_release_that_reads_a_log() -> None:
+    """Kafka 3.9.2 dies at the first record of a 4.0 log that it does not know; 4.0-IV0 to IV3 are levels of 4.0."""
+    needed = {level: release_needed(level) for level in (1, 21, 22, 25, 26, 33, 999)}
+    assert needed == {1: (3, 0), 21: (3, 9), 22: (4, 0), 25: (4, 0), 26: (4, 1), 33: (4, 4), 999: None}
 
 
 def test_where_behaviour_changed() -> None:

@@ -44,10 +44,6 @@ class ClusterState:
         first = self.partitions.get((subject[0], 0), state)
         return min(int(value), len(first["replicas"]))
 
-    def may_elect_uncleanly(self, topic: str) -> bool:
-        value = self.configs.get((TOPIC, topic, UNCLEAN)) or self.configs.get((BROKER, "", UNCLEAN))
-        return value == "true"
-
 
 def states_of(truth: Truth, *, to_offset: int) -> Iterator[ClusterState]:
     """The state after each committed record below `to_offset` that changed something; one object, changed in place."""

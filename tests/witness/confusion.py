@@ -5,28 +5,25 @@ from __future__ import annotations
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 
-import pyarrow.compute as pc
-
-from kraft_audit.replay.cluster_replay import REPLAY_TABLES
-from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Status
-from kraft_engine import simulate
 from tests.builders.captured_histories import shared_ids
 from tests.witness.audited import FAST_FOLDER, Audited
-from tests.witness.comparison import agreed_end, is_captured
+from tests.witness.comparison import is_captured
 from tests.witness.expected import AT_END, EVER, expected_of
 from tests.witness.expected_disks import RULES as OF_DISKS
 from tests.witness.expected_disks import expected_of_disks, torn_tails
+from tests.witness.losses_truth import reported_losses
+from tests.witness.played import Played, play
 from tests.witness.truth import Truth
 
 NEVER_WITHIN_MODEL = (
-    *("KV001", "KV002", "KV003", "KV004", "KV009", "KV010", "KV012"),
+    *("KV001", "KV002", "KV003", "KV004", "KV009", "KV010", "KV012", "KV017", "KV018"),
     *("KV601", "KV602", "KV801", "KV802", "KV803"),
     *("KQ002", "KQ003", "KQ004", "KQ005", "KQ006", "KQ007", "KQ008", "KQ010", "KQ011", "KQ012", "KQ013", "KQ014"),
     *(
@@ -56,7 +53,9 @@ AT_LOG_ENDS = ("KQ009",)
 """Raised by what lies after the last whole batch of a log, whatever of it was ever committed."""
 AT_VOTERS = ("KV007", "KV011", "KV015")
 """Raised by the history of the committed voter sets."""
-DECIDED = (*EVER, *AT_END, *AT_PROVEN_END, *AT_LOG_ENDS, *AT_VOTERS, *OF_DISKS, *NEVER_WITHIN_MODEL)
+OF_LOSSES = ("KP020",)
+"""Raised by elections that pass over who surely holds what was acknowledged."""
+DECIDED = (*EVER, *AT_END, *OF_LOSSES, *AT_PROVEN_END, *AT_LOG_ENDS, *AT_VOTERS, *OF_DISKS, *NEVER_WITHIN_MODEL)
 
 
 @dataclass
@@ -70,17 +69,14 @@ class Confusion:
 def confusion_of(scenario: str, seed: int) -> Confusion:
     """Plays one seed within the model and compares every decided rule's subjects with the truth's."""
     with tempfile.TemporaryDirectory(prefix="kraft-witness-", dir=FAST_FOLDER) as folder:
-        out = Path(folder) / "run"
-        simulate(scenario, seed, out)
-        truth = Truth.of(out)
-        return judge(truth, Audited.of(out, truth.run["dialect"]))
+        return judge(play(scenario, seed, Path(folder) / "run"))
 
 
-def judge(truth: Truth, audited: Audited) -> Confusion:
+def judge(played: Played) -> Confusion:
     """What the rules say of a run's captures, beside its truth."""
-    reached = audited.canonical_end
-    committed_end = agreed_end(truth, audited)
-    judged = list(check(_committed(audited.history, committed_end), only=DECIDED))
+    truth, audited = played.truth, played.audited
+    reached, committed_end = audited.canonical_end, played.committed_end
+    judged = list(check(played.history, only=DECIDED))
     assert not shared_ids(judged), "two findings share an id"
     findings = [
         finding
@@ -96,6 +92,7 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
     wanted_names["KQ009"] = set(torn_tails(truth))
     of_disks = expected_of_disks(truth, log_start=audited.log_start, reached=reached, judged_to=committed_end)
     wanted_names.update({rule: set(outcome.must) for rule, outcome in of_disks.items()})
+    wanted_names["KP020"], maybe_lost = reported_losses(played)
     result = Confusion()
     for rule in DECIDED:
         if rule in (*AT_VOTERS, *OF_DISKS) and (reached > committed_end or not reached):
@@ -109,6 +106,8 @@ def judge(truth: Truth, audited: Audited) -> Confusion:
             allowed = wanted | earlier[rule]
         if rule == "KP016":
             allowed = wanted | _in_split_operations(truth)
+        if rule == "KP020":
+            allowed = maybe_lost
         if rule == "KP008":
             allowed = wanted | _removed_just_before(truth)
         counts = {"right": raised & allowed, "false": raised - allowed, "missed": wanted - raised}
@@ -159,16 +158,6 @@ def _removed_just_before(truth: Truth) -> set[str]:
             found |= {f"broker {broker}"} if is_unclean and (broker, line["batch"]) in removed else set()
             known_ms[broker] = came_ms
     return found
-
-
-def _committed(history: ClusterHistory, committed_offset: int) -> ClusterHistory:
-    """A history without the states above the truth's last commit, which may or may not have happened."""
-    cut = {
-        name: table.filter(pc.less(table["from_offset"], committed_offset))
-        for name, table in history.tables.items()
-        if name in REPLAY_TABLES
-    }
-    return replace(history, tables={**history.tables, **cut}, _shared={})
 
 
 def _plain(subject: str) -> str:

@@ -15,8 +15,6 @@ Names = dict[str, set[str]]
 EVER = (
     "KP001",
     "KP002",
-    "KP003",
-    "KP004",
     "KP005",
     "KP006",
     "KP007",
@@ -30,7 +28,7 @@ EVER = (
     "KB011",
 )
 """Raised by what was once so."""
-AT_END = ("KP009", "KP010", "KP018", "KB004", "KB005")
+AT_END = ("KP009", "KP010", "KP018", "KP021", "KB004", "KB005")
 """Raised by what is so at the end of the log."""
 
 
@@ -81,9 +79,6 @@ def _of_partition(names: Names, state: ClusterState, subject: Subject) -> None:
 def _of_change(names: Names, state: ClusterState, subject: Subject, before: PartitionState) -> None:
     """What one record did to a partition."""
     now, name = state.partitions[subject], name_of(state, subject)
-    if now["leader_recovery_state"] == "RECOVERING" and before["leader_recovery_state"] != "RECOVERING":
-        is_last_known = before["last_known_elr"] == [now["leader"]] and not state.may_elect_uncleanly(now["topic"])
-        names["KP004" if is_last_known else "KP003"].add(name)
     if state.line.get("type") == "ClearElrRecord" and before["elr"] and not now["elr"]:
         names["KP007"].add(name)
     if state.line.get("type") == "PartitionChangeRecord" and now["elr"] and len(now["isr"]) >= state.min_isr(subject):
@@ -224,6 +219,8 @@ def _at_end(names: Names, state: ClusterState) -> None:
     racks = {broker_id: broker["rack"] for broker_id, broker in state.brokers.items() if broker.get("rack")}
     for subject, now in state.partitions.items():
         members = {*now["isr"], *now["elr"]}
+        if {*now["replicas"]} - state.brokers.keys():
+            names["KP021"].add(name_of(state, subject))
         has_choice = len(members) > 1 and len(set(racks.values())) > 1 and members <= racks.keys()
         if has_choice and len({racks[member] for member in members}) == 1:
             names["KP009"].add(name_of(state, subject))

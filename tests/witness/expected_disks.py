@@ -17,7 +17,7 @@ MAX_LAG_RECORDS, MAX_LAG_MS = 1_000, 5_000
 """The defaults of KV013 and KV014."""
 MAX_EPOCHS_AN_HOUR, MAX_EPOCHS_WITHOUT_RECORDS = 12, 20
 """The defaults of KQ016; no run lasts an hour."""
-RULES = ("KQ001", "KQ016", "KQ023", "KV005", "KV006", "KV008", "KV013", "KV014", "KB008")
+RULES = ("KQ001", "KQ016", "KQ023", "KQ026", "KV005", "KV006", "KV008", "KV013", "KV014", "KB008")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ def expected_of_disks(truth: Truth, *, log_start: int, reached: int, judged_to: 
         "KQ001": _divergent(truth, read, log_start, reached),
         "KQ016": _storm(truth, log_start, reached),
         "KQ023": _leaderless(truth),
+        "KQ026": _ahead(truth),
         "KV005": _open_sets(truth),
         "KV006": _reverted(truth, read, log_start, judged_to),
         **_voters(truth, read, reached),
@@ -110,6 +111,15 @@ def _leaderless(truth: Truth) -> Expectation:
     newest = max(copied, default=0)
     is_led = all(line["leader_id"] >= 0 and line["leader_epoch"] == newest for line in lines)
     return Expectation(frozenset(), frozenset() if is_led else frozenset({"quorum"}))
+
+
+def _ahead(truth: Truth) -> Expectation:
+    """Which disks of the last capture were in a later epoch than another one; each of these may stand alone."""
+    name = truth.run["captures"][-1]
+    lines = [line for line in truth.lines["capture"] if line["capture"] == name]
+    copied = [(node["node_id"], node["epoch"]) for line in lines for node in line["nodes"]]
+    lowest = min((epoch for _, epoch in copied), default=0)
+    return Expectation(frozenset(), frozenset(f"voter {node}" for node, epoch in copied if epoch > lowest))
 
 
 def _open_sets(truth: Truth) -> Expectation:

@@ -47,6 +47,7 @@ class Incident:
     """
 
     def __init__(self, seed: int, out: Path) -> None:
+        self.seed = seed
         self.chance = random.Random(seed)  # noqa: S311
         self.is_at_rest = seed % 3 == 0
         self.out = out
@@ -139,7 +140,11 @@ class Incident:
     # What is asked
 
     def questions(self) -> Iterator[Question]:
-        """Whatever may be asked of each node, with others said to be stopped or gone."""
+        """Whatever may be asked of each node, with others said to be stopped or gone.
+
+        Every second static quorum says what its configurations name: a disk without a quorum-state does not show it.
+        """
+        voters = frozenset(self.ids) if self.is_static and self.seed % 2 else frozenset()
         for node in self.ids:
             others = [each for each in self.down if each != node]
             for _ in range(2):
@@ -150,7 +155,7 @@ class Incident:
                 if not self.is_static and node not in self.down:
                     actions.append(Action.REMOVE)
                 for action in actions:
-                    yield Question(action, node, str(self.out), gone=gone, stopped=stopped)
+                    yield Question(action, node, str(self.out), gone=gone, stopped=stopped, voters=voters)
 
     # What then happens
 

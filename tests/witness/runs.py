@@ -16,10 +16,11 @@ from typing import Any
 import yaml
 
 from kraft_engine import simulate
-from tests.witness.audited import FAST_FOLDER, Audited
+from tests.witness.audited import FAST_FOLDER
 from tests.witness.comparison import compare_quickly, compare_run
 from tests.witness.confusion import Confusion, judge
-from tests.witness.truth import Truth
+from tests.witness.losses_truth import lost_records
+from tests.witness.played import play
 
 WITHIN_MODEL = ("random", "random-raft", "random-kip856", "random-kip642")
 REGRESSIONS = Path(__file__).with_name("regressions.yaml")
@@ -57,13 +58,11 @@ def compare_and_judge(scenario: str, seed: int) -> RunResult:
     """The same by a single reading of all captures, and what the rules say of them beside the truth."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kraft-witness-", dir=FAST_FOLDER) as folder:
-        out = Path(folder) / "run"
-        played = simulate(scenario, seed, out)
-        truth = Truth.of(out)
-        audited = Audited.of(out, truth.run["dialect"], is_judged=True)
-        found = compare_quickly(truth, audited, chance=_chance(seed))
+        played = play(scenario, seed, Path(folder) / "run", is_judged=True)
+        found = compare_quickly(played.truth, played.audited, chance=_chance(seed))
+        found.add(lost_records(played, found.counts))
         found.counts["events"] += played.event_count
-        judged = judge(truth, audited)
+        judged = judge(played)
     reported = (*found.disagreements, *judged.disagreements)
     return RunResult(scenario, seed, found.counts, reported, time.monotonic() - start, judged)
 

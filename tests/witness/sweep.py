@@ -33,11 +33,12 @@ SHARES = {
     "random-storm": 5,
     "random-kip642": 20,
     "random-wide": 5,
+    "random-harsh": 4,
     "random-lifelike": 1,
     "random-beyond": 5,
     "random-raft-beyond": 5,
 }
-"""Of ninety-six seeds so many are of each kind; every dialect and both kinds of schedules are among them.
+"""Of a hundred seeds so many are of each kind; every dialect and both kinds of schedules are among them.
 
 A lifelike run has ten times the events of another.
 """

@@ -36,6 +36,7 @@ def stated(folder: Path) -> tuple[set[tuple[str, str]], Causes]:
     return findings, causes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "seed"),
     [

@@ -24,6 +24,7 @@ import pyarrow as pa
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import OpenStorage, opened_once
 from kraft_audit.findings.finding_formats import check_document
+from kraft_audit.findings.loss_rows import loss_rows
 from kraft_audit.findings.pack.batch_chain import chain_of_cluster
 from kraft_audit.findings.pack.custody import custody_rows
 from kraft_audit.findings.pack.signed_statement import signed_statement
@@ -244,6 +245,7 @@ def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]
         yield f"{folder}/findings.json", _json(check_document(cluster.findings, show_all=True))
         for name in ("captures", "watermarks", "voter_sets", "leader_epochs", "decode_errors"):
             yield f"{folder}/{name}.jsonl", _lines(cluster.history.rows(name))
+        yield f"{folder}/losses.jsonl", _lines(loss_rows(cluster.history))
         yield f"{folder}/records.jsonl", _lines(cluster.records)
         yield f"{folder}/headers.jsonl", _lines(cluster.headers)
         yield f"{folder}/{CHAIN}", _lines(cluster.chain)

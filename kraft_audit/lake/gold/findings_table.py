@@ -20,7 +20,14 @@ from kraft_audit.lake.delta import sql_text
 from kraft_audit.lake.gold.gold_merge import GoldLake, Merge, MergeAction, MergeClause
 from kraft_audit.lake.ledger import contract_schema
 from kraft_audit.lake.progress import FindingCounts, failpoint
-from kraft_audit.lake.views import SHOWN_FIRST, TableReference, is_shown_by_disks, sql_file
+from kraft_audit.lake.views import (
+    LASTING_FINDINGS_READ,
+    SHOWN_FIRST,
+    TableReference,
+    is_shown_by_disks,
+    lasting_findings,
+    sql_file,
+)
 from kraft_audit.rules.rule_model import Waiver
 from kraft_audit.rules.rule_settings import is_expired, matches
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
@@ -153,13 +160,14 @@ class FindingsTable:
         return merged
 
     def counts(self) -> FindingCounts:
-        """How many findings of each kind are not closed."""
+        """How many findings of each kind last."""
         if not self.gold.lake.exists(FINDINGS.name):
             return FindingCounts()
         rows = self.gold.lake.query(
-            "SELECT status, state, severity, expired_waiver IS NOT NULL AS is_expired, count(*) AS n FROM findings "
-            "WHERE state <> 'closed' GROUP BY status, state, severity, expired_waiver IS NOT NULL",
-            FINDINGS.name,
+            "SELECT status, state, severity, expired_waiver IS NOT NULL AS is_expired, count(*) AS n "  # noqa: S608
+            f"FROM ({lasting_findings(str)}) AS lasting "
+            "GROUP BY status, state, severity, expired_waiver IS NOT NULL",
+            *(table.name for table in LASTING_FINDINGS_READ),
         ).to_pylist()
         raised = [row for row in rows if row["status"] == "raised"]
         open_: Counter[str] = Counter()
@@ -308,7 +316,7 @@ class FindingsTable:
         rules = ", ".join(sorted({f"'{waiver.rule}'" for waiver in self.waivers})) or "''"
         ids = ", ".join(map(sql_text, sorted(declared))) or "''"
         rows: list[dict[str, Any]] = self.gold.lake.query(
-            "SELECT finding_id, cluster_id, rule, subject, state, waiver, expired_waiver FROM findings "  # noqa: S608
+            "SELECT finding_id, cluster_id, rule, subject, from_ms, state, waiver, expired_waiver FROM findings "  # noqa: S608
             "WHERE status = 'raised' AND state <> 'closed' "
             f"AND (rule IN ({rules}) OR finding_id IN ({ids}) OR waiver IS NOT NULL OR expired_waiver IS NOT NULL)",
             FINDINGS.name,
@@ -342,7 +350,10 @@ def waived_rows(
             waiver
             for waiver in waivers
             # A waiver of a cluster id is about all its histories, as on a laptop.
-            if any(matches(waiver, rule=row["rule"], cluster_id=each, subject=row["subject"]) for each in ids)
+            if any(
+                matches(waiver, rule=row["rule"], cluster_id=each, subject=row["subject"], from_ms=row["from_ms"])
+                for each in ids
+            )
         ]
         valid = next((waiver for waiver in matching if not is_expired(waiver, now_ms)), None)
         of_rescue = declared.get(row["finding_id"])

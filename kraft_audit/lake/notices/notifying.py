@@ -36,18 +36,22 @@ from kraft_audit.lake.progress import failpoint
 from kraft_audit.lake.views import query_of
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENT_FINDINGS, INCIDENTS, LABELS, NOTIFICATIONS, SEVERITIES
-from kraft_audit.text.readable import plural
+from kraft_audit.text.readable import plural, utc_time
 from kraft_codec.errors import InputError, MissingPackageError
 
 SEND_ATTEMPTS_MAX: Final = 2
 ATTEMPT_AGAIN_S: Final = 1.0
 _SCHEMA: Final = contract_schema(NOTIFICATIONS)
 _UNEXPLAINED: Final = """
-SELECT cluster_id, rule, name, severity, count(*) AS n, min(summary) AS summary FROM findings
-WHERE state = 'open' AND status = 'raised' AND finding_id NOT IN (
+SELECT cluster_id, rule, name, severity, moment, count(*) AS n, min(summary) AS summary FROM (
+    SELECT *, CASE WHEN rule = 'KP020' THEN CAST(from_ms / 60000 AS BIGINT) ELSE 0 END AS moment FROM findings
+) AS findings
+WHERE state = 'open' AND status = 'raised' AND (rule = 'KP020' OR finding_id NOT IN (
     SELECT finding_id FROM incident_findings JOIN incidents USING (incident_id) WHERE is_open
-)
-GROUP BY cluster_id, rule, name, severity"""
+))
+GROUP BY cluster_id, rule, name, severity, moment"""
+"""Open findings that no open incident explains, by rule. What was lost outlasts the incident: each minute in which
+records were lost is a subject of its own, so that the next loss is heard of although nobody acknowledged the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +122,9 @@ def _severity(row: Mapping[str, Any]) -> str:
 def _of_rule(row: Mapping[str, Any]) -> OpenIncident:
     more = f" (and {row['n'] - 1} more)" if row["n"] > 1 else ""
     headline = f"{row['rule']} {row['name']}: {row['summary']}{more}"
+    subject = f"{row['rule']} {utc_time(row['moment'] * 60_000)}" if row["moment"] else row["rule"]
     return OpenIncident(
-        hashed(row["cluster_id"], row["rule"]), row["cluster_id"], "rule", row["rule"], row["severity"], headline
+        hashed(row["cluster_id"], subject), row["cluster_id"], "rule", subject, row["severity"], headline
     )
 
 

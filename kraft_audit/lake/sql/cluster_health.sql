@@ -17,7 +17,7 @@ found AS (
         count(*) FILTER (WHERE state = 'open' AND status = 'raised' AND severity = 'low') AS open_low,
         count(*) FILTER (WHERE state = 'open' AND status = 'undecided') AS undecided,
         count(*) FILTER (WHERE state = 'waived') AS waived
-    FROM {findings}
+    FROM ({lasting_findings}) AS lasting
     GROUP BY cluster_id
 ),
 happening AS (

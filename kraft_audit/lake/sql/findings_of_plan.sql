@@ -6,6 +6,7 @@
 -- could not be decided for the whole cluster.
 -- Findings may have stood in the lake under other ids: a new row keeps the time of the first of them.
 -- A finding is shown as in its episode that lasts, the oldest one; without one that lasts, as in the newest.
+-- Lost records (KP020) are acknowledged by people: that Kafka has deleted the record of the loss does not end it.
 -- What began at or after the offset where the log parts from that of earlier plans stood on records that the quorum did
 -- not keep: it is reverted.
 -- judged_ms is the same whenever the plan is merged: the time of the captures, else of the plan's staging.
@@ -53,6 +54,7 @@ gone AS (
     LEFT JOIN parted ON known.cluster_id = parted.cluster_id
     WHERE known.state <> 'closed'
       AND NOT EXISTS (SELECT 1 FROM reported WHERE reported.finding_id = known.finding_id AND {is_same})
+      AND (known.rule <> 'KP020' OR known.from_offset >= parted.contradicted_from)
       AND NOT (
           judged.is_from_archive AND {is_known_by_disks}
           AND known.cluster_id NOT IN ({split})

@@ -1,6 +1,7 @@
 -- Findings that are open although the newest merged plan of their cluster did not report them, and findings that it
 -- reported and that are not open.
 -- Findings about the log itself, and KV014, stay open after a plan that read only the archive, which cannot see them.
+-- Lost records (KP020) stay open until a person acknowledges them.
 -- Findings of a rule that could not be decided for the whole cluster stay open after that plan.
 WITH newest AS (
     SELECT cluster_id, max(plan) AS plan FROM plans
@@ -39,7 +40,7 @@ open AS (
     LEFT JOIN expected ON found.finding_id = expected.finding_id
     LEFT JOIN undecided ON found.cluster_id = undecided.cluster_id AND found.rule = undecided.rule
     WHERE state <> 'closed' AND NOT (is_from_archive AND {is_shown_by_disks})
-      AND (expected.finding_id IS NOT NULL OR undecided.rule IS NULL)
+      AND (expected.finding_id IS NOT NULL OR (undecided.rule IS NULL AND found.rule <> 'KP020'))
 )
 SELECT coalesce(expected.cluster_id, open.cluster_id) AS cluster_id, expected.finding_id AS expected_id,
        open.finding_id AS open_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -12,8 +11,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from kraft_audit.capture.histories import split_histories
-from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_from_json
 from kraft_audit.findings.analysis import TABLES, Continuation, analyze, versions_of
 from kraft_audit.findings.kept_state import KeptState
@@ -28,7 +25,6 @@ from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import BATCHES
 from kraft_audit.tables.gold import HISTORIES
 from kraft_audit.tables.kept_parts import KeptPartsError
-from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import StoragePool
 
 SCRUB: Final = "it is its turn, to find what was altered in place"
@@ -38,14 +34,6 @@ def redaction_key(file: str | None) -> str:
     """The key as hexadecimal text; without a file one of this query's own, so that nothing is readable all the same."""
     key = secrets.token_bytes(KEY_BYTES) if file is None else load_key(Path(file), may_create=False)
     return key.hex()
-
-
-def plan_of_path(path: str, dialect: Dialect, capture: str | None) -> list[ClusterPlan]:
-    """Everything below a path, from the start: a plan for each history."""
-    now_ms = time.time_ns() // 1_000_000
-    with StoragePool() as pool, pool.open(path) as storage:
-        plans = plan_path(path, open_storage=pool.open, captured_at_ms=now_ms, dialect=dialect, capture=capture)
-        return [history for plan in plans for history in split_histories(plan, lambda _: storage)]
 
 
 def read_table(

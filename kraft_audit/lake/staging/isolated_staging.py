@@ -21,6 +21,7 @@ from typing import Any, Final
 from kraft_audit.capture.plan import plan_from_json
 from kraft_audit.lake.staging.stage_parts import ManifestRow, deadline_s, part_label, write_manifest
 from kraft_audit.lake.staging.staging_tasks import planned_bytes
+from kraft_audit.text.watched_work import read_elsewhere
 from kraft_codec.errors import InputError
 from kraft_codec.storage.remembered_objects import take_carried
 
@@ -63,13 +64,15 @@ class StageChild:
         with contextlib.suppress(BrokenPipeError):  # its end says why
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-        current, limit_s = None, OTHER_S
+        current, limit_s, began_s = None, OTHER_S, time.monotonic()
         while True:
-            answer = self._answer(limit_s)
+            answer = self._answer(began_s + limit_s)
             if answer is None:
                 raise self._lost(current, limit_s)
-            if "begin" in answer:
-                current = answer["begin"]
+            if "read" in answer:
+                read_elsewhere(answer["read"], answer["what"])
+            elif "begin" in answer:
+                current, began_s = answer["begin"], time.monotonic()
                 limit_s = OTHER_S if current is None else deadlines_s[current]
             elif "error" in answer:
                 raise InputError(answer["error"]["path"] or str(request["lake"]), answer["error"]["detail"])
@@ -98,14 +101,13 @@ class StageChild:
             )
         return self._process
 
-    def _answer(self, limit_s: float) -> dict[str, Any] | None:
-        """The next answer; None where there is none in time, or the process has ended."""
+    def _answer(self, until_s: float) -> dict[str, Any] | None:
+        """The next answer; None where there is none until then (`time.monotonic`), or the process has ended."""
         assert self._process is not None  # noqa: S101  # it was started
         assert self._process.stdout is not None  # noqa: S101  # a pipe
-        until = time.monotonic() + limit_s
         pieces = [self._unread]
         while b"\n" not in pieces[-1]:
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, until_s - time.monotonic()))
             octets = os.read(self._process.stdout.fileno(), ANSWER_BYTES) if ready else b""
             if not octets:
                 return None

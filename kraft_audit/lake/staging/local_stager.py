@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -18,6 +19,7 @@ from kraft_audit.lake.staging.plan_staging import PlanStaging
 from kraft_audit.lake.staging.stage import StageError
 from kraft_audit.lake.staging.stage_parts import ManifestRow, StagePart, named_parts
 from kraft_audit.lake.staging.staging_tasks import processors
+from kraft_audit.text.watched_work import doing, ended, expect
 from kraft_codec.errors import InputError
 
 
@@ -53,6 +55,7 @@ class _Children:
 
     def __init__(self, count: int) -> None:
         self._own = threading.local()
+        self._lock = threading.Lock()
         self._children: list[StageChild] = []
         self._pool = ThreadPoolExecutor(count)
 
@@ -69,11 +72,19 @@ class _Children:
     def rows(self, number: int, parts: list[StagePart], environment: ReadingEnv) -> list[ManifestRow]:
         """The rows of all parts. The costliest begin: none of them is waited for alone at the end."""
         parts = sorted(parts, key=lambda part: (-part.cost_bytes, part.name))
+        # A cluster that is read in several shares is done with the last of them.
+        parts_left = Counter(cluster for part in parts for cluster, _ in part.clusters)
+        expect(len(parts_left), sum(part.cost_bytes for part in parts))
+        doing("starting to read")
 
         def read(part: StagePart) -> list[ManifestRow]:
             if not hasattr(self._own, "child"):
                 self._own.child = StageChild()
                 self._children.append(self._own.child)
-            return finished_part(number, part.name, part.clusters, environment, self._own.child)
+            rows = finished_part(number, part.name, part.clusters, environment, self._own.child)
+            with self._lock:
+                parts_left.subtract(cluster for cluster, _ in part.clusters)
+                ended(sum(not parts_left[cluster] for cluster, _ in part.clusters))
+            return rows
 
         return [row for rows in self._pool.map(read, parts) for row in rows]

@@ -24,6 +24,7 @@ from kraft_audit.lake.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.lake.ledger_state import ClusterOutcome, StateChange, state_to_json
 from kraft_audit.lake.staging.state_store import StoredState, put_state
 from kraft_audit.tables import LAKE_TABLES
+from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import CodecError, InputError
 
 # Rows of a cluster wait in memory until it has been read to its end; a cluster with more rows gets files of its own.
@@ -191,6 +192,7 @@ def stage_cluster(
         sink.abandon()
         raise
     if failure is None:
+        doing(f"writing the rows of {plan.name}")
         files = sink.finish()
         # Before the manifest names it; a state that no plan comes to name is only unused space.
         state_name = "" if end.kept_state is None else put_state(lake_uri, plan.key, end.kept_state, end.earlier_state)

@@ -1,8 +1,8 @@
 """The process that reads clusters for a task: it may be killed at a deadline, or die, and the task goes on.
 
 Requests come as lines of JSON on standard input, the redaction key among them: on a command line it could be seen. On
-standard output go `{"begin": cluster}` before each cluster, `{"begin": null}` before the files are finished, and
-`{"rows": […]}` or `{"error": …}` at the end of a part.
+standard output go `{"begin": cluster}` before each cluster, `{"begin": null}` before the files are finished, now and
+then `{"read": bytes, "what": text}` of what it is at, and `{"rows": […]}` or `{"error": …}` at the end of a part.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any, Final
 
 import pyarrow as pa
 
+from kraft_audit.text.watched_work import BytesRead, watched_by
 from kraft_codec.errors import InputError
 
 SET_PARENT_DEATH_SIGNAL: Final = 1
 HANGS_VARIABLE: Final = "KRAFT_AUDIT_HANGS"
 DIES_VARIABLE: Final = "KRAFT_AUDIT_DIES"
+REPORTED_EVERY_S: Final = 0.2
+_WHOLE_LINES: Final = threading.Lock()
 
 
 def main() -> None:
@@ -31,7 +37,8 @@ def main() -> None:
     os.dup2(2, 1)
     for line in sys.stdin:
         try:
-            answer: dict[str, Any] = {"rows": _staged(json.loads(line), answers)}
+            with _reporting(answers):
+                answer: dict[str, Any] = {"rows": _staged(json.loads(line), answers)}
         except InputError as problem:
             answer = {"error": {"path": problem.path, "detail": problem.detail}}
         except (OSError, pa.ArrowException) as problem:
@@ -58,6 +65,60 @@ def _staged(request: dict[str, Any], answers: IO[str]) -> list[dict[str, Any]]:
     ]
 
 
+class _Reporter:
+    """Notes how much was read and what the work is at; `report` says it, if it changed, to the process that waits."""
+
+    def __init__(self, answers: IO[str]) -> None:
+        self._answers = answers
+        self._read = BytesRead()
+        self._what = ""
+        self._reported: tuple[int, str] = (0, "")
+
+    def report(self) -> None:
+        now = (self._read.count, self._what)
+        if now != self._reported:
+            _say(self._answers, {"read": now[0] - self._reported[0], "what": now[1]})
+            self._reported = now
+
+    def reading(self, file: str, from_position: int, to_position: int, root: str) -> None:
+        self._read.add(file, from_position, to_position, root)
+        self._what = f"reading {file}"
+
+    def doing(self, what: str) -> None:
+        self._what = what
+
+    def read_elsewhere(self, size_bytes: int) -> None:
+        """No process reads for this one."""
+
+    def expect(self, clusters: int, size_bytes: int) -> None:
+        """The process that waits knows what there is to do."""
+
+    def ended(self, clusters: int) -> None:
+        """A cluster's rows say that it is done."""
+
+    def erase(self) -> None:
+        """Nothing is shown here."""
+
+
+@contextmanager
+def _reporting(answers: IO[str]) -> Iterator[None]:
+    """Reports what the work is at as long as it lasts."""
+    reporter, is_over = _Reporter(answers), threading.Event()
+
+    def report() -> None:
+        while not is_over.wait(REPORTED_EVERY_S):
+            reporter.report()
+
+    thread = threading.Thread(target=report, name="reporter", daemon=True)
+    with watched_by(reporter):
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+
 def _obey(name: str) -> None:
     """Where a test makes the reading of one cluster hang, or end its process as a lack of memory does."""
     if os.environ.get(DIES_VARIABLE) == name:
@@ -67,8 +128,9 @@ def _obey(name: str) -> None:
 
 
 def _say(answers: IO[str], answer: dict[str, Any]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
+    with _WHOLE_LINES:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
 
 def _die_with_parent() -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.losses.replica_disks import data_dirs
 from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan
-from kraft_audit.recovery.replica_logs import data_dirs
 from kraft_audit.recovery.restore.stray_logs import shown_folder
 from kraft_audit.replay.cluster_state import ClusterState
 from kraft_audit.text.shell_commands import UnwritableError, quoted

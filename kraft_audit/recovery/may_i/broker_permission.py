@@ -1,27 +1,35 @@
 """May this broker be started, restarted, wiped, removed, or lose its volume: what its partitions say.
 
-Acknowledged data is on the ISR and the ELR (KIP-966), and after an unclean stop of all of them with the last known
-leader (PartitionChangeBuilder, Kafka 4.3).
+A copy counts as another one only while Kafka can elect it and it surely holds every acknowledged record: in ISR or ELR,
+in service or stopped in order (KIP-966). A member of the ELR that crashed leaves it when it registers again, and then
+Kafka elects the last known leader (PartitionChangeBuilder, Kafka 4.3).
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict, controller_permission
-from kraft_audit.recovery.may_i.start_safety import StartSafety, durability
+from kraft_audit.recovery.may_i.controller_permission import controller_permission
+from kraft_audit.recovery.may_i.durability import durability
+from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
+from kraft_audit.recovery.may_i.start_safety import StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.frame import holders
 from kraft_audit.rules.columns.kafka_commands import UNKNOWN_ADDRESS, broker_address
+from kraft_audit.rules.columns.loss_holders import Loss, losses, losses_beside
+from kraft_audit.rules.columns.node_identities import identity_doubts
 from kraft_audit.rules.columns.nodes import absences, broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
+from kraft_audit.rules.columns.sure_copies import copies, last_leader
+from kraft_audit.rules.columns.witnesses import witnesses
 from kraft_audit.tables.number_arrays import Rows
-from kraft_audit.text.readable import any_of, listed
+from kraft_audit.text.readable import any_of, listed, when
+from kraft_audit.text.shell_commands import with_copy
 
 PARTITIONS_NAMED: Final = 3
 
@@ -51,6 +59,10 @@ def node_permission(
     question: Question, safety: StartSafety | None, undecided: str | None, history: ClusterHistory
 ) -> Permission | None:
     """The answer alone, the worse one where a node is both broker and voter; None where there is no such node."""
+    if question.action in (Action.START, Action.RESTART) and (foreign := _foreign(question, history)) is not None:
+        return foreign
+    if question.action is not Action.REMOVE and (mistaken := _mistaken(question, history)) is not None:
+        return mistaken
     with_earlier = question.action is Action.WIPE
     is_voter = safety is None or question.node_id in safety.voter_ids(with_earlier=with_earlier)
     of_broker = broker_permission(question, history)
@@ -59,6 +71,36 @@ def node_permission(
     of_controller = controller_permission(question, safety, undecided, history)
     answers = [answer for answer in (of_controller, of_broker) if answer is not None]
     return max(answers, key=lambda answer: answer.verdict.rank, default=None)
+
+
+def _foreign(question: Question, history: ClusterHistory) -> Permission | None:
+    """No, where the node's newest captured disk is another cluster's."""
+    own = [row for row in history.rows("captures") if row["node_id"] == question.node_id]
+    newest = max(own, key=lambda row: row["capture_number"], default=None)
+    if newest is None or newest["accepted"]:
+        return None
+    named = f"meta.properties of node {question.node_id} names cluster {newest['meta_cluster_id']}"
+    reason = (
+        f"{named}, and this one is {history.cluster_id}: the other nodes refuse whatever it sends "
+        "(INCONSISTENT_CLUSTER_ID)."
+    )
+    path = shlex.quote(question.path)
+    again = f"Put the right disk back, copy it below {path}, then: kraft-audit may-i {question.action} "
+    return Permission(Verdict.NO, reason, (f"{again}{question.node_id} {path}",))
+
+
+def _mistaken(question: Question, history: ClusterHistory) -> Permission | None:
+    """No, where the node's disk or its configuration is another node's."""
+    doubts = identity_doubts(history).get(question.node_id)
+    if doubts is None:
+        return None
+    reason = f"Node {question.node_id} is not what it seems: {', and '.join(fact.text for fact in doubts)}."
+    steps = (
+        "Find out whose disk it is, and give that node its own disk and configuration back.",
+        f"Copy it again below {shlex.quote(question.path)}, then: kraft-audit may-i {question.action} "
+        f"{question.node_id} {shlex.quote(question.path)}",
+    )
+    return Permission(Verdict.NO, reason, steps)
 
 
 def _rows(states: PartitionStates, broker: int, *lists: str) -> Rows:
@@ -71,31 +113,116 @@ def _rows(states: PartitionStates, broker: int, *lists: str) -> Rows:
 
 
 def _lose(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission:
-    """No while it alone holds what was acknowledged, or is the last known leader of a partition without one."""
+    """No while Kafka can elect only it, it led last, or it alone holds what a loss passed over; yes only where another
+    replica of each partition surely holds what was acknowledged."""
     states, broker = partition_states(history), question.node_id
-    alone = [
-        row
-        for row in _rows(states, broker, "isr", "elr", "last_known_elr").tolist()
-        if {*states.nodes("isr", row), *states.nodes("elr", row)} - question.gone <= {broker}
-        and (
-            broker in (*states.nodes("isr", row), *states.nodes("elr", row))
-            or (states.leader[row] == -1 and broker in states.nodes("last_known_elr", row))
-        )
-    ]
+    if (kept := _keeps_lost_records(question, history, running)) is not None:
+        return kept
+    alone: list[int] = []
+    unsure: list[int] = []
+    for row in _rows(states, broker, "replicas", "isr", "elr", "last_known_elr").tolist():
+        known = copies(history, row, question.stopped | question.gone)
+        if known.sure - question.gone - {broker}:
+            continue
+        is_last = known.electable - question.gone <= {broker} or broker in known.sure or known.last_leader == broker
+        (alone if is_last and broker in known.electable else unsure).append(row)
     path = shlex.quote(question.path)
     if alone:
-        reason = f"Broker {broker} is the only replica left with all acknowledged records of {_names(states, alone)}."
+        reason = f"{_last_copy_text(history, broker, alone, question.gone)}."
         step = f"Let another replica into the ISR first: kraft-audit recover-plan {path}"
         return Permission(Verdict.NO, reason, (step,), running)
+    if unsure:
+        reason = (
+            f"No other replica of {_names(states, unsure)} surely has every acknowledged record: those that could lead "
+            "crashed, are stopped, or are gone."
+        )
+        step = f"Keep its disk until they lead again: kraft-audit recover-plan {path}"
+        return Permission(Verdict.UNDECIDED, reason, (step,), running)
+    if (may_keep := _may_keep_lost_records(question, history, running)) is not None:
+        return may_keep
     doubt = _what_replay_lacks(history)
     if doubt is not None:
         return Permission(Verdict.UNDECIDED, doubt, (f"kraft-audit check {path}",), running)
-    reason = f"Every partition has its acknowledged records on another broker than {broker}, in the ISR or the ELR."
+    reason = (
+        f"Every partition of broker {broker} has its acknowledged records on another replica, which is in the ISR or "
+        "the ELR, and runs or was stopped in order."
+    )
     steps: tuple[str, ...] = ()
     if question.action is Action.REMOVE:
         address = _address(history, running, broker)
         steps = (f"With broker {broker} stopped: kafka-cluster unregister --bootstrap-server {address} --id {broker}",)
     return Permission(Verdict.YES, reason, steps, running)
+
+
+def _last_copy_text(history: ClusterHistory, broker: int, rows: Sequence[int], gone: Set[int]) -> str:
+    """Why a broker's copies of some partitions may not go: the only ones, or those of the last leader."""
+    states = partition_states(history)
+    only = [row for row in rows if copies(history, row).electable - gone <= {broker}]
+    led = [row for row in rows if row not in only]
+    parts = []
+    if only:
+        parts.append(f"Broker {broker} has the only copy of {_names(states, only)} that Kafka can elect")
+    if led:
+        parts.append(
+            f"Broker {broker} led {_names(states, led)} last: Kafka elects it where no other replica is eligible, and "
+            "the newest acknowledged records may be on its disk alone"
+        )
+    return ". ".join(parts)
+
+
+def _keeps_lost_records(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission | None:
+    """No, where the broker is an intact holder of records that a loss passed over; None where it is none, or where a
+    copy has all of them."""
+    broker, copied = question.node_id, question.copied
+    held = _held_losses(history, broker)
+    lacking = dict(copied.lacking) if copied is not None else {each.event.key: "" for each in held}
+    held = [each for each in held if each.event.key in lacking]
+    if not held:
+        return None
+    names = _listed_names([each.event.name for each in held])
+    leader = held[0].event.leader_id
+    if question.action in (Action.START, Action.RESTART):
+        effect = f"When broker {broker} starts it truncates them to the log of the elected leader"
+    else:
+        effect = "Without its disk nobody has them"
+    reason = (
+        f"Broker {broker} still holds records of {names} that broker {leader} may lack, which leads since "
+        f"{when(held[0].event.timestamp_ms)}. {effect}."
+    )
+    if copied is not None:
+        reason += f" {copied.path} does not save them: {lacking[held[0].event.key]}."
+    return Permission(Verdict.NO, reason, tuple(_copying_steps(broker, names, shlex.quote(question.path))), running)
+
+
+def _held_losses(history: ClusterHistory, broker: int) -> list[Loss]:
+    return [each for each in losses(history) if any(holder.broker_id == broker for holder in each.intact)]
+
+
+def _copying_steps(broker: int, names: str, quoted_path: str) -> Iterator[str]:
+    """How to save what a stopped broker holds of these partitions before it starts."""
+    yield f"First copy the log dirs of broker {broker} for {names}, with meta.properties, to a folder COPY."
+    start = f"kraft-audit may-i start {broker} {quoted_path} --copied DIR"
+    yield f"Then take the records out of it: kraft-audit salvage {with_copy(quoted_path)} --out DIR; {start}"
+
+
+def _may_keep_lost_records(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission | None:
+    """Undecided, where the broker lay still when a leader was elected that may lack something: after a crash of that
+    leader only its operator knows whether anything was lost. None where there is no such loss, or where a copy has what
+    the broker holds of it."""
+    broker = question.node_id
+    saved = set[str]() if question.copied is None else {each.event.key for each in _held_losses(history, broker)}
+    maybe = [loss for loss in losses_beside(history, broker) if loss.event.key not in saved]
+    if not maybe:
+        return None
+    names = _listed_names(sorted({loss.event.name for loss in maybe}))
+    event = maybe[-1].event
+    reason = (
+        f"Broker {broker} was down at {when(event.timestamp_ms)}, when broker {event.leader_id} began to lead "
+        f"{event.name} and may have lacked records. Broker {broker} has followed no leader of {names} since, and may "
+        "have them."
+    )
+    step = f"Copy the log dirs of broker {broker} for {names} first, unless you know that no leader lost power."
+    return Permission(Verdict.UNDECIDED, reason, (step,), running)
 
 
 def _restart(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission:
@@ -120,9 +247,16 @@ def _start(question: Question, history: ClusterHistory, running: tuple[int, ...]
     """Undecided where it may be elected uncleanly while another replica that holds what was acknowledged is away."""
     states, broker = partition_states(history), question.node_id
     path = shlex.quote(question.path)
+    if (kept := _keeps_lost_records(question, history, running)) is not None:
+        return kept
+    if (emptied := _lacks_directory(question, history, running)) is not None:
+        return emptied
+    if (waited_for := _elects_who_lacks(question, history, running)) is not None:
+        return waited_for
     left_cleanly = any(a.broker_id == broker and a.to_offset is None and a.is_clean for a in absences(history))
     risky: list[int] = []
     members: set[int] = set()
+    leaders: set[int] = set()
     for row in _rows(states, broker, "replicas").tolist():
         eligible = {*states.nodes("isr", row), *states.nodes("elr", row)}
         away = eligible - {broker, *running}
@@ -130,18 +264,77 @@ def _start(question: Question, history: ClusterHistory, running: tuple[int, ...]
         if not is_safe and unclean_election_enabled(history, states.topic(row)):
             risky.append(row)
             members |= eligible - question.gone
+            leaders.add(led if (led := last_leader(history, row)) is not None else -1)
     if risky:
         reason = (
             f"Unclean election is on for {_names(states, risky)}, which have no leader: broker {broker} may be elected "
             "without records that others hold."
         )
-        first = f"Start {any_of(sorted(members))} first" if members else "No member of ISR or ELR is left"
+        if leaders == {broker}:
+            first = "It led last, so of those that crashed it has most. Copy its log dirs, then start it"
+        elif len(leaders) == 1 and leaders <= members:
+            first = f"Start {any_of(sorted(leaders))} first, which led last"
+        else:
+            first = f"Start {any_of(sorted(members))} first" if members else "No member of ISR or ELR is left"
         return Permission(Verdict.UNDECIDED, reason, (f"{first}: kraft-audit recover-plan {path}",), running)
+    if (may_keep := _may_keep_lost_records(question, history, running)) is not None:
+        return may_keep
     doubt = _what_replay_lacks(history)
     if doubt is not None:
         return Permission(Verdict.UNDECIDED, doubt, (f"kraft-audit check {path}",), running)
     reason = f"Broker {broker} can be elected only where it holds what was acknowledged."
+    if question.copied is not None and (held := _held_losses(history, broker)):
+        names = _listed_names([each.event.name for each in held])
+        reason += f" It will truncate {names}: {question.copied.path} has what it held of lost records."
     return Permission(Verdict.YES, reason, (), running)
+
+
+def _elects_who_lacks(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission | None:
+    """No, where the last known leader runs, came back from a crash or with another disk, and nobody else is eligible:
+    Kafka elects it as soon as any broker is unfenced (seen with 4.3.1), and the others truncate their logs to its."""
+    states, broker = partition_states(history), question.node_id
+    waiting: dict[int, list[int]] = {}
+    for row in _rows(states, broker, "replicas").tolist():
+        led, is_empty = last_leader(history, row), not states.nodes("isr", row) and not states.nodes("elr", row)
+        if led is None or led == broker or not is_empty or led not in running:
+            continue
+        if led not in witnesses(history, row).members:
+            waiting.setdefault(led, []).append(row)
+    if not waiting:
+        return None
+    led, rows = next(iter(waiting.items()))
+    names = _names(states, rows)
+    reason = (
+        f"Broker {led} led {names} last, runs, and may lack acknowledged records: it came back from a crash or with "
+        f"another disk. Kafka elects it as soon as a broker is unfenced, and broker {broker} then truncates its log."
+    )
+    step = next(_copying_steps(broker, names, shlex.quote(question.path)))
+    return Permission(Verdict.NO, reason, (f"{step} It may be the only full one.",), running)
+
+
+def _lacks_directory(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission | None:
+    """No, where the only copy of a partition is in a log dir that the broker does not have any more: with another disk
+    in its place Kafka makes the partition anew, empty."""
+    states, broker = partition_states(history), question.node_id
+    lost: dict[str, list[int]] = {}
+    for row in _rows(states, broker, "isr", "elr").tolist():
+        known = copies(history, row, question.stopped | question.gone)
+        if broker in known.off_disk and not known.sure - question.gone - {broker}:
+            directory = states.value("directories", row)[states.nodes("replicas", row).index(broker)]
+            lost.setdefault(directory, []).append(row)
+    if not lost:
+        return None
+    directory = next(iter(lost))
+    names = _names(states, [row for rows in lost.values() for row in rows])
+    reason = (
+        f"The only sure copy of {names} is in log dir {directory} of broker {broker}, which its last registration does "
+        "not have. Started with another disk in its place, the broker leads with an empty log."
+    )
+    step = (
+        f"Start it only with that disk: directory.id={directory} stands in its meta.properties. If the disk is lost, "
+        f"so are the records: kraft-audit recover-plan {shlex.quote(question.path)}"
+    )
+    return Permission(Verdict.NO, reason, (step,), running)
 
 
 def _what_replay_lacks(history: ClusterHistory) -> str | None:
@@ -156,8 +349,12 @@ def _what_replay_lacks(history: ClusterHistory) -> str | None:
 
 
 def _names(states: PartitionStates, rows: Sequence[int]) -> str:
-    names: list[object] = [states.name(row) for row in rows[:PARTITIONS_NAMED]]
-    return listed([*names, f"{len(rows) - PARTITIONS_NAMED} more"] if len(rows) > PARTITIONS_NAMED else names)
+    return _listed_names(states.names(np.array(rows, np.int64)))
+
+
+def _listed_names(names: Sequence[str]) -> str:
+    shown: list[object] = [*names[:PARTITIONS_NAMED]]
+    return listed([*shown, f"{len(names) - PARTITIONS_NAMED} more"] if len(names) > PARTITIONS_NAMED else shown)
 
 
 def _address(history: ClusterHistory, running: Sequence[int], but: int) -> str:

@@ -21,12 +21,22 @@ EMPTY_END: Final = (-1, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class DiskDoubt:
+    """Why a disk that was read is no evidence, and the (last epoch, end offset) that its bytes claim."""
+
+    reason: str
+    claimed_end: tuple[int, int] = EMPTY_END
+
+
+@dataclass(frozen=True, slots=True)
 class VoterDisk:
     """What a disk can do in an election.
 
     `end` is (last epoch, end offset); it holds the canonical log below `held_to`. `voter_sets`: those that it may go by
     as a candidate, one where its disk was read. `forgotten_to`: the newest epoch in which it may have voted without
-    knowing it now, NO_EPOCH where it knows its votes.
+    knowing it now, NO_EPOCH where it knows its votes. `doubt` is set where the disk contradicts itself or could not be
+    read: it is not captured then, and `end` is what its bytes claim. `is_configured` where `voter_sets` are those of
+    its controller.quorum.voters, which outlives the disk.
     """
 
     node_id: int
@@ -37,6 +47,8 @@ class VoterDisk:
     state: PersistedState | None = None
     forgotten_to: int = NO_EPOCH
     is_captured: bool = True
+    doubt: DiskDoubt | None = None
+    is_configured: bool = False
 
     def emptied(self, forgotten_to: int) -> VoterDisk:
         """The disk after a wipe: no record, no vote, the same id and directory id."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraft_audit.recovery.may_i.broker_permission import node_permission
+from kraft_audit.recovery.may_i.durability import Durability, durability
 from kraft_audit.recovery.may_i.permission import Action, Question, Verdict
-from kraft_audit.recovery.may_i.start_safety import Durability, StartSafety, durability
+from kraft_audit.recovery.may_i.start_safety import StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import partition_states

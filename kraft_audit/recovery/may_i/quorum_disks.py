@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from kraft_audit.capture.histories import VoterKey
 from kraft_audit.capture.plan import ClusterPlan
@@ -11,17 +13,37 @@ from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence
 from kraft_audit.quorum.rounds import ProvenRound, captured_replicas, proven_rounds, static_voters
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, Voter, VoterSet, checkpoint_voters
-from kraft_audit.recovery.may_i.electorate import EMPTY_END
-from kraft_audit.recovery.may_i.start_safety import StartSafety, start_safety
+from kraft_audit.recovery.may_i.electorate import EMPTY_END, DiskDoubt
+from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety, start_safety
+from kraft_audit.text.readable import natural
 from kraft_codec.files.state_files import EpochEntry
 from kraft_codec.schemas import Dialect
 
+STATIC_VOTERS: Final = "controller.quorum.voters"
 
-def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None, str | None]:
-    """What the disks of the newest round can do to each other; or None, and why that is not known."""
+
+class DynamicQuorumError(Exception):
+    """The voters of a quorum above kraft.version 0 are those of its records, whatever configurations say."""
+
+    def __init__(self, kraft_version: int) -> None:
+        super().__init__(f"records name the voters at kraft.version {kraft_version}: leave --voters out")
+
+
+def quorum_disks(
+    survey: Survey, plan: ClusterPlan, configured: Collection[int] = ()
+) -> tuple[StartSafety | None, str | None]:
+    """What the disks of the newest round can do to each other; or None, and why that is not known.
+
+    `configured`: the voters of controller.quorum.voters on every node, by the user's word; empty where nobody says it.
+    Raises DynamicQuorumError where records name the voters.
+    """
     rounds = proven_rounds(survey, plan)
     if not rounds:
         return None, "no replica of this cluster was read"
+    named, elected = _named_since(survey, plan, rounds[-1]), plan
+    if named is not None:
+        elected = _as_elected(survey, plan)
+        rounds = proven_rounds(survey, elected)
     newest = rounds[-1]
     epochs: dict[VoterKey, int] = {}
     ends: dict[VoterKey, tuple[int, int]] = {}
@@ -33,19 +55,136 @@ def quorum_disks(survey: Survey, plan: ClusterPlan) -> tuple[StartSafety | None,
                 if replica.persisted is not None:
                     epochs[replica.key] = max(epochs.get(replica.key, -1), replica.persisted.epoch)
     numbers: dict[VoterKey, list[tuple[int, CapturedReplica]]] = defaultdict(list)
-    for number, own in zip(newest.replicas, captured_replicas(survey, plan, newest.replicas), strict=True):
+    evidence = [number for number in newest.replicas if survey.replicas[number].is_evidence]
+    for number, own in zip(evidence, captured_replicas(survey, elected, evidence), strict=True):
         numbers[own.key].append((number, own))
     sets, shortened = {}, set()
+    said = _static(configured)
     for place, replica in enumerate(newest.evidence.replicas):
         number = next(number for number, own in numbers[replica.key] if own == replica)
-        sets[place] = _own_voters(survey, plan, number, replica)
+        own_set = _own_voters(survey, plan, number, replica)
+        if configured and own_set is not None and own_set.kraft_version > 0:
+            raise DynamicQuorumError(own_set.kraft_version)
+        sets[place] = said if configured else own_set
         held = ends.get(replica.key, EMPTY_END)
         if replica.end < held or held_more(replica, survey.replicas[number].leader_epochs or (), newest.evidence):
             shortened.add(place)
-    safety = start_safety(newest.evidence, newest.interval, sets, earlier_epochs=epochs, shortened=shortened)
+    safety = start_safety(
+        newest.evidence,
+        newest.interval,
+        sets,
+        earlier_epochs=epochs,
+        shortened=shortened,
+        doubts=_doubts(survey, newest),
+    )
     if safety is None:
         return None, newest.interval.undecided or "its logs contradict each other"
-    return safety, newest.interval.undecided
+    safety = replace(safety, rival=_rival(survey, rounds))
+    now = said if configured else _named_alike(newest, sets) or named
+    if now is not None:
+        safety = _in_effect(safety, now)
+    return with_voters(safety, said) if configured else safety, newest.interval.undecided
+
+
+def _rival(survey: Survey, rounds: Sequence[ProvenRound]) -> RivalCapture | None:
+    """Another capture that may be the newest one.
+
+    Captures are put in time by epochs and ends, which never go back on a disk that nobody touched. A disk that was
+    wiped or restored goes back: the numbers in the captures' names say so, or a disk without a quorum-state leaves it
+    open, which was formatted before the other capture or emptied after it.
+    """
+    *others, newest = rounds
+    latest = {survey.replicas[number].plan.identity: survey.replicas[number] for number in newest.replicas}
+    for captured in others:
+        is_later = is_numbered_before(newest.capture, captured.capture)
+        if is_later is False or _is_archived(survey, captured):
+            continue
+        for number in captured.replicas:
+            replica = survey.replicas[number]
+            same, node_id = latest.get(replica.plan.identity), replica.plan.node_id
+            if node_id is None or same is None or same.quorum_state is None:
+                continue
+            state = replica.quorum_state
+            if state is None or (is_later and state.leader_epoch < same.quorum_state.leader_epoch):
+                return RivalCapture(captured.capture, newest.capture, node_id)
+    return None
+
+
+def is_numbered_before(first: str, second: str) -> bool | None:
+    """Whether the first of two names has the smaller number, where only numbers tell them apart up to there, as in
+    dates or counters; None where no number decides."""
+    one, other = natural(first)[0], natural(second)[0]
+    for (length, text), (other_length, other_text) in zip(one, other, strict=False):
+        if (length, text) != (other_length, other_text):
+            return None if -1 in (length, other_length) else (length, text) < (other_length, other_text)
+    return None
+
+
+def with_voters(safety: StartSafety, said: VoterSet) -> StartSafety:
+    """The same once every node goes by this configured set."""
+    disks = [disk for disk in safety.disks if disk.is_captured or disk.node_id in said.ids]
+    configured = (replace(disk, voter_sets=(said,), is_configured=True) for disk in disks)
+    return replace(safety, disks=tuple(configured))
+
+
+def _named_alike(newest: ProvenRound, sets: Mapping[int, VoterSet | None]) -> VoterSet | None:
+    """The configured set that all disks of the newest round name, where they name one."""
+    named = {
+        voter_set.ids: voter_set
+        for place, replica in enumerate(newest.evidence.replicas)
+        if replica.persisted is not None
+        and replica.persisted.current_voters is not None
+        and (voter_set := sets[place]) is not None
+        and voter_set.is_static
+    }
+    return next(iter(named.values())) if len(named) == 1 else None
+
+
+def _in_effect(safety: StartSafety, voter_set: VoterSet) -> StartSafety:
+    """The same with this set in effect from the end of the log on."""
+    now = replace(voter_set, from_offset=safety.chain.end[1])
+    return replace(safety, chain=replace(safety.chain, voter_sets=(*safety.chain.voter_sets, now)))
+
+
+def _named_since(survey: Survey, plan: ClusterPlan, newest: ProvenRound) -> VoterSet | None:
+    """The voters that configurations of a static quorum name now, where others elected its newest leader; else None.
+
+    What is committed was committed by those who elected the leader, whatever was configured since.
+    """
+    chain = newest.interval.canonical
+    voters = None if chain is None else chain.voters_at_end
+    if voters is None or voters.kraft_version > 0 or dict(plan.defaults).get(STATIC_VOTERS):
+        return None
+    elected = _electing_voters(survey)
+    return voters if elected and elected != voters.ids else None
+
+
+def _electing_voters(survey: Survey) -> frozenset[int]:
+    """The voters that the newest LeaderChange lists; empty where none does."""
+    changes = [record for _, record in survey.controls if record.name == "LEADER_CHANGE" and record.fields["voters"]]
+    newest = max(changes, key=lambda record: (record.leader_epoch, record.offset), default=None)
+    return frozenset() if newest is None else frozenset(voter["voter_id"] for voter in newest.fields["voters"])
+
+
+def _as_elected(survey: Survey, plan: ClusterPlan) -> ClusterPlan:
+    ids = ",".join(map(str, sorted(_electing_voters(survey))))
+    return replace(plan, defaults=(*plan.defaults, (STATIC_VOTERS, ids)))
+
+
+def _doubts(survey: Survey, newest: ProvenRound) -> dict[int, DiskDoubt]:
+    """By node, why its disk is no evidence in the newest round.
+
+    A log that is read and empty stands for election as an empty one, whatever the disk held once.
+    """
+    doubts: dict[int, DiskDoubt] = {}
+    for number in newest.replicas:
+        replica = survey.replicas[number]
+        if replica.log is not None and replica.log.torn is None and replica.log.end_offset == 0:
+            continue
+        if not replica.trust.counts and replica.plan.node_id is not None:
+            reason = replica.doubt or "its log could not be read"
+            doubts[replica.plan.node_id] = DiskDoubt(reason, replica.claimed_end or EMPTY_END)
+    return doubts
 
 
 def _is_archived(survey: Survey, captured: ProvenRound) -> bool:
@@ -81,10 +220,18 @@ def _is_leader(chain: LogChain, start: LeaderStart, replica: CapturedReplica) ->
 def _own_voters(survey: Survey, plan: ClusterPlan, number: int, replica: CapturedReplica) -> VoterSet | None:
     """The set by which a node goes (KRaftControlRecordStateMachine, Kafka 4.3): its own log's or snapshot's newest one.
 
-    A node without any goes by its configuration; one formatted with --no-initial-controllers has none.
+    A node without any goes by its configuration, of which quorum-state repeats what was read at the last start; one
+    formatted with --no-initial-controllers has none.
     """
+    of_log = None if replica.chain is None else replica.chain.voters_at_end
+    if of_log is not None and of_log.kraft_version > 0:
+        return of_log
+    declared = dict(plan.defaults).get(STATIC_VOTERS)
+    if replica.persisted is not None and replica.persisted.current_voters is not None and not declared:
+        last_read = replica.persisted.current_voters
+        return _static(last_read) if last_read else None
     if replica.chain is not None:
-        return replica.chain.voters_at_end
+        return of_log
     own = [snapshot for snapshot in survey.snapshots if number in snapshot.replicas]
     for snapshot in sorted(own, key=lambda snapshot: snapshot.end_offset, reverse=True):
         voters = checkpoint_voters(
@@ -98,4 +245,8 @@ def _own_voters(survey: Survey, plan: ClusterPlan, number: int, replica: Capture
     ids = static_voters(survey, plan)
     if is_dynamic or not ids:
         return None
-    return VoterSet(BOOTSTRAP_OFFSET, 0, None, "static", 0, tuple(Voter(voter_id) for voter_id in ids))
+    return _static(ids)
+
+
+def _static(ids: Collection[int]) -> VoterSet:
+    return VoterSet(BOOTSTRAP_OFFSET, 0, None, "static", 0, tuple(Voter(voter_id) for voter_id in sorted(ids)))

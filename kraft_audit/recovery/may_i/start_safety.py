@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
-from typing import Final
 
 from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
@@ -21,14 +19,9 @@ from kraft_audit.quorum.quorum_evidence import (
     LeaderStart,
     LogChain,
     QuorumEvidence,
-    majority,
 )
 from kraft_audit.quorum.voter_history import VoterSet
-from kraft_audit.recovery.may_i.electorate import NO_EPOCH, Electorate, VoterDisk
-from kraft_audit.text.readable import listed
-
-VOTERS_SEARCHED_MAX: Final = 9
-"""Sets of disks are tried one by one; no quorum has more voters (KIP-595 expects three to five)."""
+from kraft_audit.recovery.may_i.electorate import EMPTY_END, NO_EPOCH, DiskDoubt, Electorate, VoterDisk
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +43,28 @@ class SecondLeader:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class RivalCapture:
+    """`capture` may be later than `newest`, which all answers are about: it shows an earlier state of a node's disk."""
+
+    capture: str
+    newest: str
+    node_id: int
+
+    @property
+    def reason(self) -> str:
+        return (
+            f"The disk of node {self.node_id} is further in capture {self.newest} than in {self.capture}: either "
+            f"{self.capture} was copied first, or the disk was wiped or restored in between."
+        )
+
+
 @dataclass(frozen=True)
 class StartSafety:
     """The disks of one quorum, and what of their log is committed: below `low` surely, below `high` perhaps.
 
-    `high` is None without an upper bound. `stood`: by epoch, the nodes that led it or got a vote in it.
+    `high` is None without an upper bound. `stood`: by epoch, the nodes that led it or got a vote in it. `rival` is a
+    capture that may be later than the one that the disks are of.
     """
 
     disks: tuple[VoterDisk, ...]
@@ -62,12 +72,14 @@ class StartSafety:
     low: int
     high: int | None
     stood: Mapping[int, frozenset[int]]
+    rival: RivalCapture | None = None
 
     @property
     def newest_epoch(self) -> int:
-        """The largest epoch that any disk names."""
+        """The largest epoch that any disk names; what a disk in doubt claims names none."""
         states = (disk.state.epoch for disk in self.disks if disk.state is not None)
-        return max([*states, *self.stood, *(disk.end[0] for disk in self.disks)], default=NO_EPOCH)
+        ends = (disk.end[0] for disk in self.disks if disk.doubt is None)
+        return max([*states, *self.stood, *ends], default=NO_EPOCH)
 
     def voter_ids(self, *, with_earlier: bool) -> frozenset[int]:
         """Who is a voter in a set that a disk goes by; with those of earlier sets, which an empty disk may go by."""
@@ -89,9 +101,13 @@ class StartSafety:
         own = [disk for disk in running if disk.node_id == node_id]
         rest = [disk for disk in running if disk.node_id != node_id]
         seen = _distinct((*self.chain.voter_sets, *(each for disk in own for each in disk.voter_sets)))
-        wiped = [replace(disk.emptied(forgotten_to), voter_sets=tuple(seen)) for disk in own]
-        configured = tuple(voter_set for voter_set in seen if voter_set.is_static)
-        return [*rest, *wiped], [*rest, *(replace(disk, voter_sets=configured) for disk in wiped)]
+        may_go_by = [replace(disk.emptied(forgotten_to), voter_sets=tuple(seen)) for disk in own]
+        goes_by = [
+            replace(disk.emptied(forgotten_to), voter_sets=tuple(each for each in sets if each.is_static))
+            for disk in own
+            for sets in (disk.voter_sets if disk.is_configured else seen,)
+        ]
+        return [*rest, *may_go_by], [*rest, *goes_by]
 
     def playable(self, running: Collection[VoterDisk]) -> Election | None:
         """An election that can be won at once, with disks that were read, and loses what is surely committed."""
@@ -101,13 +117,20 @@ class StartSafety:
     def losing(self, running: Collection[VoterDisk]) -> Election | None:
         """An election, perhaps after others, without a record that may be committed; None where none can be.
 
-        A voter that lacks the record may grant any candidate its vote: what makes its log longer may be truncated.
+        A voter that lacks the record may grant any candidate its vote: what makes its log longer may be truncated. What
+        it holds below `low` may not: the first leader that lacks a committed record lacks the last one too.
         """
-        return next(self._elections(running, self.high, is_playable=False), None)
+        return next(self._elections(running, self.high, from_offset=max(self.low - 1, 0)), None)
 
-    def _elections(self, running: Collection[VoterDisk], limit: int | None, *, is_playable: bool) -> Iterator[Election]:
+    def losing_first(self, running: Collection[VoterDisk]) -> Election | None:
+        """The same of every record of the log, committed or not, the first one that can be lost."""
+        return next(self._elections(running, self.chain.end[1]), None)
+
+    def _elections(
+        self, running: Collection[VoterDisk], limit: int | None, *, from_offset: int = 0, is_playable: bool = False
+    ) -> Iterator[Election]:
         electorates = _Electorates(running)
-        for offset in self._records(limit):
+        for offset in self._records(limit, from_offset):
             for candidate in running:
                 if offset is not None and candidate.held_to > offset:
                     continue
@@ -116,13 +139,13 @@ class StartSafety:
                     if votes is not None:
                         yield Election(candidate.node_id, votes, self.chain.end[1] if offset is None else offset)
 
-    def _records(self, limit: int | None) -> Iterator[int | None]:
+    def _records(self, limit: int | None, from_offset: int) -> Iterator[int | None]:
         """The offsets that matter: who lacks a record changes only where a disk's log ends.
 
         None stands for a record that no captured disk holds: there may be one where nothing bounds what is committed.
         """
-        ends = {0, self.chain.runs[0].from_offset, *(disk.held_to for disk in self.disks)} if self.chain.runs else {0}
-        yield from sorted(end for end in ends if limit is None or end < limit)
+        ends = {self.chain.runs[0].from_offset, *(disk.held_to for disk in self.disks)} if self.chain.runs else set()
+        yield from sorted(end for end in {from_offset, *ends} if from_offset <= end and (limit is None or end < limit))
         if limit is None:
             yield None
 
@@ -190,12 +213,13 @@ def start_safety(
     *,
     earlier_epochs: Mapping[VoterKey, int] | None = None,
     shortened: Collection[int] = (),
+    doubts: Mapping[int, DiskDoubt] | None = None,
 ) -> StartSafety | None:
     """What these disks can do to each other; None without a canonical log.
 
     `sets_of`: by place among the evidence's replicas, the voter set that the disk's own log, snapshot or configuration
     names. `earlier_epochs`: the largest epoch that an earlier capture of a disk had persisted. `shortened`: the places
-    of disks that held more of the log than they do now.
+    of disks that held more of the log than they do now. `doubts`: by node, disks that were read and are no evidence.
     """
     chain = interval.canonical
     if chain is None:
@@ -208,15 +232,19 @@ def start_safety(
     for place, replica in enumerate(evidence.replicas):
         voter_set = sets_of.get(place)
         earlier = (earlier_epochs or {}).get(replica.key, NO_EPOCH)
+        doubt = (doubts or {}).get(replica.node_id)
         disks.append(
             VoterDisk(
                 replica.node_id,
                 replica.directory_id,
-                replica.end,
-                _held_to(snapshots, replica, chain),
+                replica.end if doubt is None else max(replica.end, doubt.claimed_end),
+                _held_to(snapshots, replica, chain) if doubt is None else 0,
                 () if voter_set is None else (voter_set,),
                 replica.persisted,
                 _forgotten_to(elections.get(replica.node_id, ()), replica, newest, earlier),
+                is_captured=doubt is None,
+                doubt=doubt,
+                is_configured=replica.persisted is not None and replica.persisted.current_voters is not None,
             )
         )
     high = interval.high
@@ -228,7 +256,7 @@ def start_safety(
     if len(remembering) < len(disks):
         # What a wiped or emptied disk lacks now says nothing of what it once acknowledged.
         high = committed_interval(evidence.of_these(remembering)).high
-    disks += _uncaptured(evidence, disks, newest)
+    disks += _uncaptured(evidence, disks, newest, doubts or {})
     return StartSafety(tuple(disks), chain, interval.low, None if high is None else max(high, interval.low), stood)
 
 
@@ -286,10 +314,13 @@ def _elections_of(elections: Iterable[tuple[LogChain, LeaderStart]], replica: Ca
             yield start
 
 
-def _uncaptured(evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: int) -> list[VoterDisk]:
+def _uncaptured(
+    evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: int, doubts: Mapping[int, DiskDoubt]
+) -> list[VoterDisk]:
     """Voters of any set whose disk was not read: taken as empty and forgetful, with any set that names them.
 
-    A disk that was replaced is not one of them: its node runs with the disk that was read.
+    A disk in doubt may be as empty, and may stand with the end that its bytes claim: both are taken together. A disk
+    that was replaced is not one of them: its node runs with the disk that was read.
     """
     read = {disk.node_id for disk in disks}
     sets = [voter_set for chain in evidence.chains for voter_set in chain.voter_sets]
@@ -300,56 +331,13 @@ def _uncaptured(evidence: QuorumEvidence, disks: Sequence[VoterDisk], newest: in
             if voter.voter_id not in read:
                 missing.setdefault(voter.key, []).append(voter_set)
     return [
-        VoterDisk(*key, voter_sets=tuple(voter_sets), forgotten_to=newest, is_captured=False)
+        VoterDisk(
+            *key,
+            end=EMPTY_END if key[0] not in doubts else doubts[key[0]].claimed_end,
+            voter_sets=tuple(voter_sets),
+            forgotten_to=newest,
+            is_captured=False,
+            doubt=doubts.get(key[0]),
+        )
         for key, voter_sets in missing.items()
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Durability:
-    """What no election can lose. Offsets are exclusive ends.
-
-    Nothing below `safe_to` can be lost while no disk changes. `emptied` is the smallest set of nodes whose disks,
-    emptied, let an election lose something below `low`; None where no set does. `gone_count` voters gone leave no
-    majority.
-    """
-
-    safe_to: int
-    emptied: tuple[int, ...] | None
-    gone_count: int
-
-    @property
-    def text(self) -> str:
-        """The same in a sentence."""
-        through = f"Offsets through {self.safe_to - 1} cannot" if self.safe_to else "Nothing that was read cannot"
-        parts = [f"{through} be lost by any election among all disks"]
-        if self.emptied:
-            parts.append(f"emptying {listed(self.emptied)} could lose committed records")
-        if self.gone_count:
-            voters = "1 voter gone leaves" if self.gone_count == 1 else f"{self.gone_count} voters gone leave"
-            parts.append(f"{voters} no majority")
-        return f"{'; '.join(parts)}."
-
-
-def durability(safety: StartSafety) -> Durability:
-    """What no election can lose, all disks running."""
-    unbounded = replace(safety, high=safety.chain.end[1])
-    losing = unbounded.losing(safety.disks)
-    voters = safety.chain.voters_at_end
-    count = 0 if voters is None else len(voters.voters)
-    return Durability(
-        safety.chain.end[1] if losing is None else losing.offset,
-        _smallest_emptied(safety, set() if voters is None else set(voters.ids)),
-        count - majority(count) + 1 if count else 0,
-    )
-
-
-def _smallest_emptied(safety: StartSafety, voters: Collection[int]) -> tuple[int, ...] | None:
-    nodes = sorted(voters)[:VOTERS_SEARCHED_MAX]
-    proven = replace(safety, high=safety.low)
-    for size in range(len(nodes) + 1):
-        for chosen in combinations(nodes, size):
-            disks = [disk.emptied(NO_EPOCH) if disk.node_id in chosen else disk for disk in safety.disks]
-            if proven.with_disks(disks).losing(disks) is not None:
-                return chosen
-    return None

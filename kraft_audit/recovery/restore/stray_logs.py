@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.recovery.replica_logs import data_dirs
+from kraft_audit.losses.replica_disks import data_dirs
 from kraft_audit.recovery.restore.restorable_state import RestorableTopic
 from kraft_audit.text.readable import listed
 from kraft_audit.text.shell_commands import UnwritableError, quoted

@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
+from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
 from kraft_audit.rules.carried.merged_batches import merged_to, split
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
@@ -45,7 +46,7 @@ WHOLE: Final = ("decode_errors", "feature_changes")
 """Features are few, and which level was in effect at an offset is asked of old ones, too. Each damage is open."""
 FROM_THE_SURVEY: Final = {"voter_sets": ("from_offset", "from_epoch"), "leader_epochs": ("from_offset", "epoch")}
 """What a survey says, by what makes a row's key. Rows that a later survey does not have are added to it."""
-RULE_STATE_FORMAT: Final = 8
+RULE_STATE_FORMAT: Final = 10
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
 
 
@@ -73,6 +74,7 @@ class CarriedRows:
     snapshot_checks: tuple[SnapshotCheck, ...] = ()
     is_read: bool = True
     is_replayed: bool = True
+    replica_logs: ReplicaLogs = field(default_factory=dict)
 
     def checks_of(self, end_offset: int, epoch: int) -> list[SnapshotCheck]:
         """How a snapshot was compared: one check for each version of it."""
@@ -104,6 +106,7 @@ class CarriedRows:
             "snapshot_checks": [check_fields(each) for each in self.snapshot_checks],
             "is_read": self.is_read,
             "is_replayed": self.is_replayed,
+            "replica_logs": log_rows(self.replica_logs),
             "columns": {name: _columns_of(table) for name, table in sorted(self.tables.items())},
         }
         tables = {_TABLE + name: columns_to_bytes(_plain(name, table)) for name, table in self.tables.items()}
@@ -127,6 +130,7 @@ class CarriedRows:
                 tuple(check_of(each) for each in facts["snapshot_checks"]),
                 facts["is_read"],
                 facts["is_replayed"],
+                logs_of(facts["replica_logs"]),
             )
         except (ValueError, TypeError, LookupError) as error:
             raise KeptPartsError(f"its carried rows cannot be read: {error}") from None
@@ -150,6 +154,20 @@ def holder_of(fields_: Mapping[str, Any]) -> ReplicaPlan:
     """The replica that `holder_fields` was given, without its files."""
     newest = fields_["newest_snapshot"]
     return ReplicaPlan(**{**fields_, "newest_snapshot": newest and tuple(newest)}, files=())
+
+
+def log_rows(logs: ReplicaLogs) -> list[list[Any]]:
+    """What was read of brokers' disks as JSON has it: topic, partition and each log, in order."""
+    return [[*place, [asdict(log) for log in each]] for place, each in sorted(logs.items())]
+
+
+def logs_of(rows: Sequence[Sequence[Any]]) -> ReplicaLogs:
+    """What `log_rows` was given."""
+    return {(topic, partition): tuple(map(_log_of, each)) for topic, partition, each in rows}
+
+
+def _log_of(fields_: Mapping[str, Any]) -> ReplicaLog:
+    return ReplicaLog(**{**fields_, "epochs": tuple((epoch, start) for epoch, start in fields_["epochs"])})
 
 
 def check_fields(check: SnapshotCheck) -> dict[str, Any]:
@@ -228,6 +246,7 @@ def facts_of(history: ClusterHistory) -> bytes:
         "snapshot_checks": _listed(history.snapshot_checks, check_fields),
         "altered": _listed(history.altered, _altered_fields),
         "written_ms": [[*place, time_ms] for place, time_ms in history.written_ms.items()],
+        "copied_ms": [[*place, time_ms] for place, time_ms in history.copied_ms.items()],
         "snapshot_times_ms": list(history.snapshot_times_ms.items()),
         "last_offset": None if history.parts is None else history.parts.last_offset,
     }
@@ -258,6 +277,7 @@ def history_from(content: bytes, plan: ClusterPlan, tables: Mapping[str, pa.Tabl
             altered=_each(facts["altered"], _altered_of),
             operator=OperatorWord(plan.is_running, frozenset(plan.gone)),
             written_ms={(root, path): time_ms for root, path, time_ms in facts["written_ms"]},
+            copied_ms={(root, path): time_ms for root, path, time_ms in facts["copied_ms"]},
             history_of=plan.history_of,
             snapshot_times_ms=dict(facts["snapshot_times_ms"]),
             history_id=plan.key,

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.losses.replica_disks import ReplicaLog
 from kraft_audit.rules.carried.carried_captures import (
     carried_captures,
     carried_marks,
@@ -72,6 +73,8 @@ class Carrying:
         """Rows of tables, by number, that parts need."""
         self.partitions: list[pa.Table] = []
         """Their rows of `partition_changes`; and those of what rules across topics looked at, which may be the same."""
+        self.logs: dict[tuple[str, int], tuple[ReplicaLog, ...]] = {}
+        """What brokers' disks hold of partitions with a loss, also of one that the next judgement finds again."""
         self._across: list[pa.Table] = []
 
     def take_part(self, part: ClusterHistory, open_findings: Sequence[Finding]) -> None:
@@ -86,6 +89,7 @@ class Carrying:
     def take(self, carrying: Carrying) -> None:
         """What was gathered of parts that were judged elsewhere."""
         self.partitions += carrying.partitions
+        self.logs |= carrying.logs
         for table, rows in carrying.wanted.items():
             self.wanted[table] += rows
 
@@ -130,6 +134,7 @@ class Carrying:
             history.snapshot_checks or (),
             history.is_read,
             history.is_replayed,
+            self.logs,
         )
 
     def _gathered(self, history: ClusterHistory, needed: Iterable[RowNumbers]) -> pa.Table:

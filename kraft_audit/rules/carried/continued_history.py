@@ -28,6 +28,7 @@ from kraft_audit.rules.carried.carried_rows import (
 )
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow, newest_append_ms
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, last_positions, shifted
+from kraft_audit.rules.columns.kept_logs import with_earlier_logs
 from kraft_audit.rules.columns.log_batches import CANONICAL_LOG, LOG_BATCHES, canonical_log
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS, TRUNCATED
@@ -130,6 +131,8 @@ def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
         else _distinct(carried.snapshot_checks, new.snapshot_checks),
         is_read=new.is_read or (carried.is_read and _has_records(carried)),
         is_replayed=new.is_replayed or (carried.is_replayed and _has_records(carried)),
+        captured_from=_first_number(carried),
+        read_disks=with_earlier_logs(new.read_disks, carried.replica_logs, _first_number(carried)),
         _shared={},
     )
 
@@ -165,7 +168,14 @@ def with_earlier_captures(carried: CarriedRows, whole: ClusterHistory, new: Mapp
     compared = {(each.end_offset, each.epoch) for each in whole.snapshot_checks or ()}
     earlier = [each for each in carried.snapshot_checks if (each.end_offset, each.epoch) not in compared]
     checks = None if whole.snapshot_checks is None else (*earlier, *whole.snapshot_checks)
-    return replace(whole, tables=tables, snapshot_checks=checks, _shared={})
+    return replace(
+        whole,
+        tables=tables,
+        snapshot_checks=checks,
+        captured_from=_first_number(carried),
+        read_disks=with_earlier_logs(whole.read_disks, carried.replica_logs, _first_number(carried)),
+        _shared={},
+    )
 
 
 def _joined(name: str, rows: pa.Table, later: pa.Table | None) -> pa.Table:
@@ -360,13 +370,18 @@ def _is_within(offset: int | None, epoch: TableRow) -> bool:
 
 def _numbered_after(carried: CarriedRows, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Tables with their captures numbered after all that were judged before: each plan begins at 0."""
-    numbered_after, known = dict(tables), carried.tables.get("captures")
-    first = 0 if known is None or not known.num_rows else pc.max(known[_NUMBER]).as_py() + 1
+    numbered_after, first = dict(tables), _first_number(carried)
     for name in OF_CAPTURES:
         if first and name in tables and _NUMBER in (table := tables[name]).column_names:
             numbers = pc.add(table[_NUMBER], first).cast(table.schema.field(_NUMBER).type)
             numbered_after[name] = with_column(table, _NUMBER, numbers)
     return numbered_after
+
+
+def _first_number(carried: CarriedRows) -> int:
+    """The number that the first capture of a plan gets."""
+    known = carried.tables.get("captures")
+    return 0 if known is None or not known.num_rows else int(pc.max(known[_NUMBER]).as_py()) + 1
 
 
 def _without_read_tails(carried: pa.Table, tables: Mapping[str, pa.Table]) -> pa.Table:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from kraft_audit.capture.disk_trust import disk_trust
 from kraft_audit.capture.plan import Identity, identity_of, replica_identity
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.rule_model import Evidence
@@ -77,6 +78,23 @@ def newest_captures(history: ClusterHistory) -> list[TableRow]:
     return rounds[-1].newest if rounds else []
 
 
+def lacks_its_log(row: TableRow) -> bool:
+    """Whether a copy has no segment, and files beside it show that there was a log: it was neither wiped nor new."""
+    shows = bool(row["leader_epoch_checkpoint"]) or bool(row["snapshot_end_offset"])
+    return bool(row["accepted"]) and row["log_end_offset"] is None and shows
+
+
+EMPTIED_BYTES_MAX: Final = 256
+"""A meta.properties that holds only its date is smaller."""
+
+
+def is_emptied(row: TableRow) -> bool:
+    """Whether every file of a node dir is empty, so that it says neither whose it is nor what it held."""
+    says_nothing = row["node_id"] is None and row["meta_cluster_id"] is None and row["leader_epoch"] is None
+    holds_nothing = not row["batch_count"] and not row["snapshot_count"] and row["log_end_offset"] == 0
+    return says_nothing and holds_nothing and row["bytes_seen"] <= EMPTIED_BYTES_MAX
+
+
 def replica_end(row: TableRow) -> int:
     """Up to where a replica knows the log: its log's end, or its snapshot's where that is further."""
     return max(row["log_end_offset"] or 0, row["snapshot_end_offset"] or 0)
@@ -85,6 +103,11 @@ def replica_end(row: TableRow) -> int:
 def is_log_unread(row: TableRow) -> bool:
     """Whether nothing of a log was read: its bytes are unreadable, or the copy may be torn. It may hold anything."""
     return row["log_end_offset"] is None and row["bytes_unread"] > 0
+
+
+def is_no_evidence(row: TableRow) -> bool:
+    """Whether no claim may rest on a disk: its log was not read, or its own files contradict each other."""
+    return not disk_trust(row).counts
 
 
 def replica_name(row: Mapping[str, Any]) -> str:

@@ -176,6 +176,8 @@ def _explains(history: ClusterHistory, recovery: DeclaredRecovery, finding: Find
         if is_of_lost_part and finding.epoch is not None:
             return finding.epoch <= rescue.newest_epoch
         return is_of_lost_part or (not recovery.is_started and _ends_before(history, rescue))
+    if finding.rule == "KQ026":
+        return not recovery.is_started and finding.subject == f"voter {rescue.node_id}"
     if recovery.is_started or offset is None:
         return False
     voters = _old_voters(history, rescue)

@@ -28,7 +28,7 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.voter_sets import canonical_changes, current_set, is_voter_disk, keys_of, set_at
 from kraft_audit.rules.rule_model import Evidence
-from kraft_audit.text.readable import listed, when
+from kraft_audit.text.readable import listed, nouns, when
 
 UNSYNCED_MS: Final = 10_000
 """A power cut may take what a leader had not synced yet; so long no leader goes on without a sync."""
@@ -319,11 +319,25 @@ def without_log(history: ClusterHistory, rows: Sequence[TableRow]) -> str:
         offset, epoch = max(starts)
         reached = f" It reached at least offset {offset}, epoch {epoch} (leader-epoch-checkpoint)."
     end, epoch = max((row["snapshot_end_offset"] or 0, row["snapshot_epoch"] or 0) for row in rows)
+    newest = f" The newest state in it is that of {_snapshot_text(history, end)}, epoch {epoch}." if end else ""
+    earlier = max((row["log_end_offset"] or 0 for row in history.rows("captures") if row["accepted"]), default=0)
+    newest += f" An earlier copy's log ends at {earlier}: it is the older one." if earlier else ""
     return (
         f"the log is missing from this copy (is `*.log` left out?): no segment was captured, {snapshots} "
-        f"snapshot{'s' * (snapshots != 1)}.{reached} The newest state in it is that of {_snapshot_text(history, end)}, "
-        f"epoch {epoch}. Nothing here says that the cluster lost anything"
+        f"snapshot{'s' * (snapshots != 1)}.{reached}{_who_led(rows)}{newest} Nothing here says that the cluster lost "
+        "anything; copy it again with its *.log files"
     )
+
+
+def _who_led(rows: Sequence[TableRow]) -> str:
+    """Who led the newest epoch of which a copy names the leader, and which voters it was configured with."""
+    named = (row for row in rows if row["leader_id"] is not None and row["leader_id"] >= 0)
+    led = [(row["leader_epoch"], row["leader_id"]) for row in named]
+    sets = {tuple(sorted(row["current_voters"])) for row in rows if row["current_voters"]}
+    epoch, leader = max(led, default=(None, None))
+    parts = [] if leader is None else [f"leader {leader} in epoch {epoch}"]
+    parts += [nouns("voter", ids) for ids in sorted(sets)]
+    return f" quorum-state names {listed(parts)}." if parts else ""
 
 
 def ends_before_its_snapshot(history: ClusterHistory, low: int) -> str | None:

@@ -50,11 +50,10 @@ PENDING_BYTES_MAX: Final = 8 << 20
 UNREAD_COLUMNS: Final = (
     "cluster_id",
     "from_epoch",
-    "directories",
     "high_watermark_can_advance",
     "plan",
 )
-"""Columns that no rule reads. They are half of a row's bytes, so parts omit them."""
+"""Columns that no rule reads. Parts omit them."""
 PARTS_SCHEMA: Final = PARTITION_CHANGES.schema.empty_table().drop_columns(UNREAD_COLUMNS).schema
 
 

@@ -10,33 +10,48 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from kraft_audit.capture.disk_trust import DiskTrust, disk_trust
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
-from kraft_audit.rules.columns.captures import newest_round, newest_watermark, replica_end, watermarks_in_order
+from kraft_audit.rules.columns.broker_stops import last_voter, stopped_brokers
+from kraft_audit.rules.columns.captures import (
+    is_emptied,
+    is_no_evidence,
+    lacks_its_log,
+    newest_round,
+    newest_watermark,
+)
 from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
-from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, undecided_majority, without_log
-from kraft_audit.rules.columns.nodes import Departure, absences, broker_states
-from kraft_audit.rules.columns.voter_sets import current_set, is_voter_disk, keys_of, leaders_of, voter_ids
-from kraft_audit.text.readable import duration, listed, nouns
+from kraft_audit.rules.columns.lost_records import (
+    ends_before_its_snapshot,
+    lost_voters,
+    undecided_majority,
+    without_log,
+)
+from kraft_audit.rules.columns.shorter_logs import shorter_reason
+from kraft_audit.rules.columns.unheld_records import unheld_records
+from kraft_audit.rules.columns.voter_alone import WhyAlone, claim_without_record, voter_alone
+from kraft_audit.rules.columns.voter_sets import current_set, is_voter_disk, keys_of, leaders_of
+from kraft_audit.text.readable import duration, listed, nouns, when
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE
 
 QUORUM_TABLES: Final = ("captures", "leader_epochs", "watermarks", "voter_sets", "broker_changes", "batches")
 """What the standing of a quorum is read from."""
-STALLED_AFTER_MS: Final = 10_000
-"""Records above `high` may span so much log time before the quorum counts as stalled."""
-AT_REST_REASON: Final = "every broker left by controlled shutdown"
+AT_REST_REASON: Final = "every broker stopped in order"
 QUIET_AFTER_MS: Final = 10_000
 """So long the logs of running nodes may stand still before they count as without a leader."""
 IDLE_BATCH_MS: Final = 2_000
 """An idle leader writes a NoOp every metadata.max.idle.interval.ms, 500 by default (KIP-835)."""
 IDLE_BATCHES: Final = 100
+DECIDING_FILES: Final = "leader-epoch-checkpoint and *.log"
+"""What has to be copied again of a disk that contradicts itself or cannot be read."""
 FIRST_WITH_NO_OPS: Final = 5
 """metadata.version 3.3-IV1."""
 
@@ -60,6 +75,15 @@ BROKEN: Final = frozenset({Standing.STALLED, Standing.NO_LEADER, Standing.MAJORI
 
 
 @dataclass(frozen=True, slots=True)
+class DistrustedDisk:
+    """A voter's disk that was copied and on which no claim may rest, with the reason, where there is one."""
+
+    node_id: int
+    trust: DiskTrust
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuorumStanding:
     """The standing with what it rests on. `reason` says why, or what would decide.
 
@@ -69,7 +93,8 @@ class QuorumStanding:
     `committed_to` is the low of the newest round, `end_offset` the end of the canonical log, both exclusive.
     `since_ms`, in milliseconds since 1970, is the append time of the last batch; of a stalled quorum that of the first
     record that waits. `is_stopped_in_order` is set where the log ends with the controlled shutdown of every broker:
-    `stopped_brokers`, in that order.
+    `stopped_brokers`, in that order. `distrusted` are voters' disks that were copied and on which no claim may rest:
+    of these only the empty ones count as captured.
     """
 
     standing: Standing
@@ -85,11 +110,17 @@ class QuorumStanding:
     since_ms: int | None = None
     is_stopped_in_order: bool = False
     stopped_brokers: tuple[int, ...] = ()
+    distrusted: tuple[DistrustedDisk, ...] = ()
 
     @property
     def missing(self) -> tuple[int, ...]:
         """Voters that were neither captured nor said to be gone."""
         return tuple(sorted(set(self.voters) - set(self.captured) - set(self.gone)))
+
+    @property
+    def lacks_majority(self) -> bool:
+        """Whether it is not judged because disks of voters are missing."""
+        return self.standing is Standing.NOT_JUDGED and (bool(self.missing) or not self.voters)
 
     @property
     def majority(self) -> int:
@@ -109,7 +140,11 @@ def _standing(history: ClusterHistory) -> QuorumStanding:
     if any(row["snapshot_count"] for row in rows) and all(_is_unstarted(row) for row in rows):
         nodes = listed(sorted(row["node_id"] for row in rows if row["node_id"] is not None))
         return QuorumStanding(Standing.EMPTY, f"nodes {nodes} are formatted and were never started: no record exists")
-    if rows and all(row["log_end_offset"] is None for row in rows) and any(row["snapshot_count"] for row in rows):
+    if rows and all(map(is_emptied, rows)):
+        reason = "every file here is empty: the dir was emptied, or copied before it was flushed. Look for another copy"
+        return QuorumStanding(Standing.NO_LOG, reason)
+    has_log = any(row["log_end_offset"] is not None or is_no_evidence(row) for row in rows)
+    if not has_log and any(map(lacks_its_log, rows)):
         return QuorumStanding(Standing.NO_LOG, without_log(history, rows))
     if (waiting := waiting_recovery(history)) is not None:
         node_id = waiting.rescue.node_id
@@ -117,7 +152,48 @@ def _standing(history: ClusterHistory) -> QuorumStanding:
         return QuorumStanding(Standing.NOT_JUDGED, reason, voters=(node_id,), captured=(node_id,))
     if not rows or voter_set is None:
         return QuorumStanding(Standing.NOT_JUDGED, "no voter set is known: no log and no checkpoint names the voters")
+    rows = [row for row in rows if not is_no_evidence(row)] or rows
     facts = _facts(history, rows, voter_set)
+    judged = _judged(history, rows, facts)
+    if facts.distrusted and judged.standing not in BROKEN:
+        shorter = None if judged.captured else shorter_reason(history)
+        reason = shorter or _distrust_reason(judged)
+        return replace(judged, standing=Standing.UNDECIDED, reason=reason)
+    return judged
+
+
+_TRUST_WORDS: Final = {
+    DiskTrust.SUSPECT: ("contradicts itself", "contradict themselves"),
+    DiskTrust.UNREAD: ("cannot be read", "cannot be read"),
+    DiskTrust.EMPTY: ("has an empty log", "have empty logs"),
+}
+"""What is said of one such disk, and of several."""
+
+
+def distrust_text(disks: Sequence[DistrustedDisk], *, with_reasons: bool) -> str:
+    """Which nodes' disks nothing may rest on, joined where the same is wrong with them."""
+    alike: dict[tuple[DiskTrust, str], list[int]] = {}
+    for disk in disks:
+        alike.setdefault((disk.trust, disk.reason if with_reasons else ""), []).append(disk.node_id)
+    parts = []
+    for (trust, reason), nodes in alike.items():
+        words = _TRUST_WORDS[trust][len(nodes) > 1]
+        parts.append(f"{nouns('node', nodes)} {words}" + (f": {reason}" if reason else ""))
+    return ("; " if with_reasons else ", ").join(parts)
+
+
+def _distrust_reason(judged: QuorumStanding) -> str:
+    """What is wrong with which voters' disks, and what the others say without them."""
+    wrong = distrust_text(judged.distrusted, with_reasons=True)
+    again = f"Copy {nouns('node', [disk.node_id for disk in judged.distrusted])} again"
+    if len(judged.captured) < judged.majority:
+        return f"{wrong}. {again}"
+    committed = f", committed through offset {judged.committed_to - 1}" if judged.committed_to else ""
+    return f"{wrong}. {again}. Without it, {judged.reason}{committed}"
+
+
+def _judged(history: ClusterHistory, rows: list[TableRow], facts: QuorumStanding) -> QuorumStanding:
+    """The standing by the disks that are evidence."""
     left = len(facts.voters) - len(facts.gone)
     if facts.gone and left < facts.majority:
         reason = f"{left} of {len(facts.voters)} voters are left, {facts.majority} are needed"
@@ -127,10 +203,28 @@ def _standing(history: ClusterHistory) -> QuorumStanding:
     if len(facts.captured) < facts.majority:
         copies = nouns("voter", facts.missing)
         reason = f"{len(facts.captured)} of {len(facts.voters)} voters captured; copy {copies} too"
+        if (last := last_voter(history, facts.voters)) is not None:
+            stopped = f"{nouns('node', last.stopped)} stopped in order until {when(last.since_ms)}"
+            ran_on = "ran on without a majority" if last.ran_on else "stopped last, or still runs without a majority"
+            reason += f". {stopped}, node {last.node_id} {ran_on}: ask it"
         return replace(facts, standing=Standing.NOT_JUDGED, reason=reason)
     has_batches = history.has("batches")
     if has_batches and (contradiction := _contradiction(history, facts.epoch)) is not None:
         return replace(facts, reason=contradiction)
+    if (shorter := shorter_reason(history)) is not None:
+        return replace(
+            facts, standing=Standing.UNDECIDED, reason=shorter, is_stopped_in_order=False, stopped_brokers=()
+        )
+    is_at_rest = facts.is_stopped_in_order and not history.operator.is_running
+    alone = None if is_at_rest else voter_alone(history, rows, facts.voters)
+    if alone is not None and alone.situation is WhyAlone.OPEN and not history.operator.is_running:
+        return replace(facts, leader_id=None, reason=alone.reason)
+    if alone is not None and alone.situation is WhyAlone.MAJORITY_DEAD:
+        facts = replace(facts, leader_id=None)
+    elif alone is not None:
+        facts = replace(facts, epoch=alone.epoch, leader_id=alone.leader_id)
+    elif not is_at_rest and (claim := claim_without_record(history, rows, facts.voters)) is not None:
+        return replace(facts, leader_id=None, reason=claim)
     if facts.leader_id is None:
         standing, reason = _leaderless(history, rows, facts)
         return replace(facts, standing=standing, reason=reason)
@@ -154,7 +248,7 @@ def _facts(history: ClusterHistory, rows: list[TableRow], voter_set: TableRow) -
     ids = tuple(sorted(voter["voter_id"] for voter in voter_set["voters"]))
     gone = tuple(sorted(history.operator.gone & set(ids)))
     keys = keys_of(voter_set["voters"])
-    captured = [row for row in rows if is_voter_disk(row, keys)]
+    captured = [row for row in rows if is_voter_disk(row, keys) and not is_no_evidence(row)]
     epoch = max((row["leader_epoch"] for row in rows if row["leader_epoch"] is not None), default=-1)
     last = max((row["last_epoch"] for row in rows if row["last_epoch"] is not None), default=-1)
     watermark, log = newest_watermark(history), canonical_log(history)
@@ -175,7 +269,28 @@ def _facts(history: ClusterHistory, rows: list[TableRow], voter_set: TableRow) -
         since_ms=int(log.timestamp_ms[-1]) if len(log.timestamp_ms) else history.end_ms,
         is_stopped_in_order=stopped is not None,
         stopped_brokers=stopped or (),
+        distrusted=_distrusted(history, {row["node_id"] for row in captured} | set(gone), ids),
     )
+
+
+def _distrusted(history: ClusterHistory, known: Collection[int], voters: Collection[int]) -> tuple[DistrustedDisk, ...]:
+    """The voters whose disk is no evidence; `known` have another disk, or are gone.
+
+    An empty log counts where nothing tells it from that of a new voter: KQ021 asks for another copy then.
+    """
+    wrong: dict[int, DistrustedDisk] = {}
+    for row in newest_round(history):
+        node_id, trust = row["node_id"], disk_trust(row)
+        if node_id in voters and node_id not in known and not trust.counts:
+            wrong[node_id] = DistrustedDisk(node_id, trust, row["doubt"] or "")
+    if history.has("batches"):
+        losses = lost_voters(history)
+        proven = {each.node_id for each in losses.proven}
+        for row in losses.lacking:
+            node_id, trust = row["node_id"], disk_trust(row)
+            if trust is DiskTrust.EMPTY and node_id not in wrong and node_id not in proven:
+                wrong[node_id] = DistrustedDisk(node_id, trust, f"offset {losses.low - 1} is committed")
+    return tuple(wrong[node_id] for node_id in sorted(wrong))
 
 
 def _leader_of(history: ClusterHistory, rows: Collection[TableRow], epoch: int) -> int | None:
@@ -248,61 +363,17 @@ def _writes_when_idle(history: ClusterHistory) -> bool:
 
 
 def _stalled(history: ClusterHistory, facts: QuorumStanding) -> QuorumStanding | None:
-    """Whether records of the leader's own epoch wait for a majority longer than STALLED_AFTER_MS of log time.
-
-    What an earlier leader left above the high watermark has waited since before this one was elected.
-    """
-    newest, log = newest_watermark(history), canonical_log(history)
-    if newest is None or newest["high"] is None or newest["canonical_end_offset"] is None:
+    """Of records that wait for a majority: stalled, or undecided where the copies may be of different moments."""
+    waiting = unheld_records(history)
+    if waiting is None:
         return None
-    high, end = newest["high"], newest["canonical_end_offset"]
-    if high >= end or not len(log.base_offset):
-        return None
-    own_from = int(log.base_offset[np.searchsorted(log.leader_epoch, log.leader_epoch[-1])])
-    waiting_from, written = log.time_at(max(high, own_from)), log.time_at(end - 1)
-    if waiting_from is None or written is None or written - waiting_from <= STALLED_AFTER_MS:
-        return None
-    ids = voter_ids(current_set(history))
-    captured = (row for row in newest_round(history) if row["node_id"] in ids)
-    lagging = listed(sorted(row["node_id"] for row in captured if replica_end(row) <= high))
-    waited = f"offsets {high} to {end - 1} wait for a majority, {(written - waiting_from) / 1000:.1f} s of the log"
-    standing, reason = Standing.STALLED, f"{waited}; {lagging} lag behind"
-    if not _is_proven_stalled(history, high, written):
-        standing = Standing.UNDECIDED
-        reason = f"{waited}, if the copies are of one moment: copy voters {lagging} again, and check both copies"
-    return replace(facts, standing=standing, reason=reason, since_ms=waiting_from)
-
-
-def _is_proven_stalled(history: ClusterHistory, high: int, written_ms: int) -> bool:
-    """Whether an earlier round ended above today's `high`, ten seconds of log time before the newest record."""
-    ends = (row["canonical_end_offset"] for row in watermarks_in_order(history)[:-1])
-    times_ms = (canonical_log(history).time_at(end - 1) for end in ends if end is not None and end > high)
-    return any(time_ms is not None and written_ms - time_ms >= STALLED_AFTER_MS for time_ms in times_ms)
-
-
-def stopped_brokers(history: ClusterHistory, voters: Collection[int]) -> tuple[int, ...] | None:
-    """The brokers in the order in which they left, where the log ends with all of them stopped in order; else None.
-
-    A broker stopped in order where it is away since a controlled shutdown. A broker on a voter's node that was still
-    active when the other voters' nodes had shut down counts too: no majority was left to record its own.
-    """
-    away = {absence.broker_id: absence for absence in absences(history) if absence.to_offset is None}
-    left: list[tuple[int, int]] = []
-    active: list[int] = []
-    for broker, states in broker_states(history).items():
-        if not states.newest["exists"]:
-            continue
-        absence = away.get(broker)
-        if absence is not None and absence.departure is Departure.CONTROLLED_SHUTDOWN:
-            left.append((absence.from_offset, broker))
-        elif states.newest["fenced"]:
-            if states.is_active.any():
-                return None  # fenced without a controlled shutdown: it was lost
-        else:
-            active.append(broker)
-    if not left:
-        return None
-    running_voters = set(voters) - {broker for _, broker in left}
-    if active and not (set(active) <= set(voters) and len(running_voters) < majority(len(voters))):
-        return None
-    return (*(broker for _, broker in sorted(left)), *sorted(active))
+    last = last_voter(history, facts.voters)
+    if last is not None and last.ran_on:
+        since_ms = canonical_log(history).time_at(waiting.from_offset - 1) or last.since_ms
+        stopped = f"{nouns('node', last.stopped)} stopped in order"
+        span = f"offsets {waiting.from_offset} to {waiting.to_offset - 1}"
+        alone = f"node {last.node_id} runs alone and cannot commit {span}"
+        reason = f"no majority since {when(since_ms)}: {stopped}, {alone}"
+        return replace(facts, standing=Standing.STALLED, reason=reason, since_ms=since_ms)
+    standing = Standing.STALLED if waiting.is_stalled else Standing.UNDECIDED
+    return replace(facts, standing=standing, reason=waiting.reason, since_ms=waiting.since_ms)

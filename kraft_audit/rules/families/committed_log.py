@@ -12,7 +12,9 @@ from kraft_audit.rules.columns.captures import (
     capture_evidence,
     captures_in_order,
     held_low,
+    lacks_its_log,
     newest_captures,
+    newest_round,
     newest_watermark,
     replica_end,
     replica_name,
@@ -35,6 +37,12 @@ def kq002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         return
     if (torn := torn_reason(history)) is not None:
         yield undecided("log", torn, from_offset=newest["low"])
+        return
+    taken = newest_round(history)
+    if taken and all(row["log_end_offset"] is None for row in taken) and any(map(lacks_its_log, taken)):
+        end = max(row["snapshot_end_offset"] or 0 for row in taken)
+        missing = missing_before(history, 0, end) if end else "the newest copy has no segment"
+        yield undecided("log", f"{missing}; copy the log again to decide", from_offset=newest["low"])
         return
     if newest["canonical_end_offset"] is None and len(log_batches(history).row):
         if (reason := ends_before_its_snapshot(history, newest["low"])) is not None:

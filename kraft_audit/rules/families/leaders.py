@@ -21,6 +21,7 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.lost_records import undecided_majority
 from kraft_audit.rules.columns.quorum_standing import QUORUM_TABLES, QuorumStanding, Standing, quorum_standing
+from kraft_audit.rules.columns.voter_alone import newest_voter_alone
 from kraft_audit.rules.columns.voter_sets import ids_of, keys_of, set_at, voter_ids
 from kraft_audit.rules.families.epochs import epoch_evidence
 from kraft_audit.rules.families.log_files import damage_case, damage_rows
@@ -223,7 +224,7 @@ def kq024(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         ends = {row["node_id"]: replica_end(row) for row in newest_round(history) if row["node_id"] in standing.voters}
         asked = min(ends, key=lambda voter: (ends[voter], voter), default=None)
         yield _quorum_case(history, standing, standing.reason, "restart", asked)
-    is_said = standing.reason == undecided_majority(history)  # by KQ020
+    is_said = standing.reason == undecided_majority(history) or standing.distrusted  # by KQ020, KQ013 or KQ021
     if standing.standing is Standing.UNDECIDED and standing.leader_id is not None and not is_said:
         yield undecided("quorum", standing.reason, epoch=standing.epoch)
 
@@ -236,6 +237,16 @@ def kq025(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         plan = audit_command(history, "rescue-plan", "--gone", gone)
         advice = f"{texts()['KQ025']['what_to_do']} Which copy to go on from:   {plan}"
         yield _quorum_case(history, standing, standing.reason)._replace(what_to_do=advice)
+
+
+@rule("KQ026", control="quorum_safety", needs=QUORUM_TABLES)
+def kq026(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    alone = newest_voter_alone(history)
+    if alone is None or quorum_standing(history).standing is Standing.AT_REST:
+        return  # whoever stops last stands for election alone
+    evidence = tuple(_disks(history, quorum_standing(history)))
+    for voter in alone.alone:
+        yield Case(f"voter {voter}", alone.summary, epoch=alone.alone_epoch, evidence=evidence)
 
 
 def _quorum_case(

@@ -38,6 +38,7 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.epoch_checkpoints import epoch_mismatches
 from kraft_audit.rules.columns.kafka_commands import add_controller, controller_server, format_disk, remove_controller
 from kraft_audit.rules.columns.log_batches import canonical_log
+from kraft_audit.rules.columns.shorter_logs import shorter_logs
 from kraft_audit.rules.columns.voter_sets import current_set, set_at, voter_ids
 from kraft_audit.rules.registry import rule, texts, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
@@ -173,7 +174,8 @@ def kq010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 @rule("KQ013", control="log_integrity", needs=("captures", "batches", "decode_errors"))
 def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    for mismatch in epoch_mismatches(history):
+    mismatches, shorter_ones = epoch_mismatches(history), shorter_logs(history)
+    for mismatch in mismatches:
         in_log, in_file = (
             " ".join(f"{epoch}@{offset}" for epoch, offset in sorted(epochs.items()))
             for epochs in (mismatch.held, mismatch.listed)
@@ -185,6 +187,24 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             from_offset=mismatch.from_offset,
             evidence=(capture_evidence(mismatch.row, "log → checkpoint", **change),),
         )
+    for shorter in shorter_ones:
+        began = f"leader-epoch-checkpoint says that epoch {shorter.epoch} began at offset {shorter.reached}"
+        change = {"file_name": "leader-epoch-checkpoint", "before": f"log end offset {shorter.end_offset}"}
+        yield Case(
+            replica_name(shorter.row),
+            f"the log ends at offset {shorter.end_offset}, and {began}: it is shorter than it was",
+            from_offset=shorter.end_offset,
+            evidence=(
+                capture_evidence(shorter.row, "log → checkpoint", **change, after=f"{shorter.epoch}@{shorter.reached}"),
+            ),
+            **words_for("KQ013", "shorter"),
+        )
+    named = [*(mismatch.row for mismatch in mismatches), *(shorter.row for shorter in shorter_ones)]
+    for row in newest_captures(history):
+        is_said = any(each is row for each in named)
+        if row["doubt"] is not None and row["log_end_offset"] is not None and not is_said:
+            fact = capture_evidence(row, row["doubt"], file_name="leader-epoch-checkpoint")
+            yield Case(replica_name(row), f"its log is shorter than it was: {row['doubt']}", evidence=(fact,))
     # A later copy that was read answers for an earlier one that was torn.
     newest = {identity_of(row): row for row in captures_in_order(history)}
     unread = {(row["root"], row["path"]): row for row in newest.values() if is_log_unread(row)}

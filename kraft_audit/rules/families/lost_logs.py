@@ -13,6 +13,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_a
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
     is_log_unread,
+    lacks_its_log,
     newest_captures,
     order_in_doubt,
     replica_end,
@@ -173,7 +174,7 @@ def _went_back(history: ClusterHistory, losses: LostVoters) -> Iterator[Case]:
     by_id = _votes_by_id(history)
     for taken, _newest in rounds_in_order(history):
         for row in taken:
-            if row["node_id"] is None or (row["directory_id"] is None and not by_id):
+            if row["node_id"] is None or (row["directory_id"] is None and not by_id) or lacks_its_log(row):
                 continue
             key = (row["node_id"], None if by_id else row["directory_id"])
             proven, earlier = reached.get(key, (0, row))

@@ -106,9 +106,9 @@ def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     elr, isr = states.size("elr"), states.size("isr")
     had = np.append(0, elr[:-1]) * ~states.is_first > 0 if len(states) else np.zeros(0, bool)
     is_gone = states.exists & had & (elr == 0)
-    by_directory = (
-        is_gone & states.in_order(states.changes.is_cause("directory_assigned")) & (isr < states.effective_min_isr)
-    )
+    # Where unclean election is on, the same operation may elect a replica outside the ELR.
+    is_wiping = states.changes.is_cause("directory_assigned") & ~states.changes.is_election("unclean", "last_known")
+    by_directory = is_gone & states.in_order(is_wiping) & (isr < states.effective_min_isr)
     writes = [row for row in history.rows_by_offset("config_changes") if row["name"] == "min.insync.replicas"]
     offsets = np.array([row["from_offset"] for row in writes], np.int64)
     by_config = is_gone & states.in_order(states.changes.is_cause("elr_cleared"))

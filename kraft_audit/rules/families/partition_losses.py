@@ -3,116 +3,115 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
+from kraft_audit.rules.columns.broker_returns import still_eligible
 from kraft_audit.rules.columns.frame import distinct, rows_with
 from kraft_audit.rules.columns.log_batches import batches_of_operations, operation_ends
+from kraft_audit.rules.columns.loss_holders import Loss, losses
+from kraft_audit.rules.columns.loss_texts import LABEL_TEXTS, REASON_TEXTS, holder_text, loss_text, proof_text
 from kraft_audit.rules.columns.nodes import broker_states, status_text
-from kraft_audit.rules.columns.open_episodes import as_table_rows, begins_of, rows_at, with_previous
+from kraft_audit.rules.columns.open_episodes import as_table_rows, rows_at, with_previous
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
+from kraft_audit.rules.columns.witness_rows import witness_rows
+from kraft_audit.rules.columns.witnesses import Label
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Thresholds, undecided
-from kraft_audit.tables.number_arrays import Mask, Rows
-from kraft_audit.tables.silver import PARTITION_CHANGES
-from kraft_audit.text.readable import plural
+from kraft_audit.rules.rule_model import (
+    Case,
+    DeferredEvidence,
+    Evidence,
+    Finding,
+    RowNumbers,
+    Thresholds,
+    undecided,
+)
+from kraft_audit.tables.number_arrays import Mask
+from kraft_audit.text.readable import any_of, plural
 
 
-def _since_led(history: ClusterHistory, open_findings: Iterable[Finding]) -> Iterator[RowNumbers]:
-    """From the last state with a leader to the election, and what holds now: of deleted topics, too."""
-    states = partition_states(history)
-    rows: set[int] = set()
-    for row in begins_of(history, open_findings):
-        rows |= {*range(_last_led(states, row), row + 1), states.newest_row(row)}
-    yield as_table_rows(states, np.array(sorted(rows), np.int64))
+def _of_losses(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
+    """What the witnesses follow from, of partitions whose witnesses are not their ISR or that lost records."""
+    yield from witness_rows(history, {finding.from_offset for finding in open_findings})
 
 
-@rule("KP003", control="durability", needs=("partition_changes",), carries=_since_led)
-def kp003(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    states = partition_states(history)
-    changes = states.changes
-    for row in states.rows_of(changes.exists & changes.is_election("unclean")).tolist():
-        yield _lossy_election(states, row, _unclean_text(states, row))._replace(
-            what_to_do=_after_unclean_election(history, states, row)
+@rule("KP020", control="durability", needs=("partition_changes", "broker_changes"), carries=_of_losses)
+def kp020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    """A loss stays open, whatever the partition is now: a person acknowledges it."""
+    for loss in losses(history):
+        if not loss.grade.is_reported:
+            continue
+        event = loss.event
+        if (unknown := history.unknown_before(event.offset)) is not None:
+            case = undecided(event.name, unknown, from_offset=event.offset, from_ms=event.timestamp_ms)
+            yield case._replace(key=event.key, summary=f"{loss_text(loss)}: {unknown}")
+            continue
+        yield Case(
+            event.name,
+            loss_text(loss),
+            from_offset=event.offset,
+            from_ms=event.timestamp_ms,
+            epoch=event.leader_epoch,
+            evidence=DeferredEvidence(_loss_evidence, partition_states(history), loss),
+            severity=loss.severity,
+            what_to_do=_after_loss(history, loss),
+            key=event.key,
         )
-    from_snapshot = states.rows_of(changes.exists & changes.is_cause("snapshot"))
-    for row in from_snapshot[states.is_first[from_snapshot]].tolist() if len(from_snapshot) else ():
-        if states.recovering[row]:
-            reason = "RECOVERING in a snapshot: the record of its election is gone"
-            yield undecided(states.name(row), reason, from_offset=int(states.from_offset[row]))
 
 
-def _stake(states: PartitionStates, row: int) -> tuple[Evidence, ...]:
-    """From when on records may be missing: since the partition last had a leader that was in sync."""
-    led = _last_led(states, row)
-    if led == row:
-        return ()
-    seconds = (int(states.timestamp_ms[row]) - int(states.timestamp_ms[led])) / 1000
-    return (
+def _loss_evidence(states: PartitionStates, loss: Loss) -> tuple[Evidence, ...]:
+    """How the leader ceased to hold everything, its election, and who else held it."""
+    event, evidence = loss.event, []
+    if event.own is not None:
+        evidence.append(
+            Evidence(
+                f"broker {event.leader_id} {REASON_TEXTS[event.own.reason]}: {states.describe(event.own.row)}",
+                offset=event.own.offset,
+                epoch=event.own.leader_epoch,
+                timestamp_ms=event.own.timestamp_ms,
+                node_id=event.leader_id,
+            )
+        )
+    before = states.previous(event.row)
+    evidence.append(
         Evidence(
-            f"last state with a leader: {states.describe(led)}, {seconds:.1f} s before; what was acknowledged "
-            "until then and did not reach the new leader is lost",
-            offset=int(states.from_offset[led]),
-            epoch=int(states.leader_epoch[led]),
-            timestamp_ms=int(states.timestamp_ms[led]),
-        ),
+            f"{LABEL_TEXTS[event.label]}: {states.describe(event.row)}",
+            offset=event.offset,
+            epoch=event.leader_epoch,
+            timestamp_ms=event.timestamp_ms,
+            node_id=event.leader_id,
+            before=None if before is None else states.describe(before),
+            after=states.describe(event.row),
+        )
     )
+    if (proven := proof_text(loss)) is not None:
+        evidence.append(Evidence(proven, node_id=event.leader_id))
+    for holder in loss.holders:
+        text = f"broker {holder.broker_id}: {holder_text(holder)}"
+        evidence.append(Evidence(text, offset=holder.until_offset, node_id=holder.broker_id))
+    return tuple(evidence)
 
 
-def _last_led(states: PartitionStates, row: int) -> int:
-    """The last row before one that has a leader, or the first one; the row itself where it is the first."""
-    before = states.previous(row)
-    if before is None:
-        return row
-    while not states.is_first[before] and states.leader[before] == -1:
-        before -= 1
-    return before
-
-
-def _unclean_text(states: PartitionStates, row: int) -> str:
-    """The leader that was elected, and the members that were given up."""
-    leader, before = int(states.leader[row]), states.previous(row)
-    given_up = [
-        f"{name.upper()} {nodes}"
-        for name in ("isr", "elr")
-        if before is not None and (nodes := [broker for broker in states.nodes(name, before) if broker != leader])
-    ]
-    text = f"broker {leader} was elected though it was not eligible"
-    return text + (f", given up: {' and '.join(given_up)}" if given_up else "")
-
-
-def _after_unclean_election(history: ClusterHistory, states: PartitionStates, row: int) -> str:
-    """What to do now: the setting is named where it is on, otherwise somebody asked for this election."""
-    text = "Compare what producers were acknowledged with what is there, in the time and leader epochs named."
-    topic = states.topic(row)
-    if unclean_election_enabled(history, topic):
-        return f"{text} Turn unclean.leader.election.enable off for topic {topic}."
-    return f"{text} Unclean election is off for topic {topic} now: find who asked for it (kafka-leader-election.sh)."
-
-
-@rule("KP004", control="durability", needs=("partition_changes",), carries=_since_led)
-def kp004(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    states = partition_states(history)
-    for row in states.rows_of(states.changes.exists & states.changes.is_election("last_known")).tolist():
-        summary = f"broker {int(states.leader[row])}, the last known leader, was elected with ISR and ELR empty"
-        yield _lossy_election(states, row, summary)
-
-
-def _lossy_election(states: PartitionStates, row: int, summary: str) -> Case:
-    """From the election to the record that says RECOVERED, which the leader of a sole replica never writes.
-
-    It writes it when the ISR grows (Partition.prepareIsrExpand, Kafka 4.3.0). What is over stays over when replicas are
-    added.
-    """
-    newest = states.newest_row(row)
-    recovered = next((end for end in range(row + 1, newest + 1) if not states.recovering[end]), None)
-    case = partition_case(states, Episode(row, recovered), summary, *_stake(states, row))
-    last = newest if recovered is None else recovered
-    return case._replace(is_over=any(states.size_of("replicas", each) == 1 for each in range(row, last + 1)))
+def _after_loss(history: ClusterHistory, loss: Loss) -> str:
+    """What saves the records now, or that a person has to accept the loss; the setting that let it happen."""
+    event = loss.event
+    if loss.intact:
+        brokers = [holder.broker_id for holder in loss.intact]
+        text = f"Do not start or wipe broker {any_of(brokers)}: copy the log dirs of {event.name} from there first."
+    else:
+        text = (
+            "Compare what producers were acknowledged with what is there, in the time and leader epochs named; then "
+            "acknowledge the loss in waivers.yaml."
+        )
+    if event.label is Label.UNCLEAN_ELECTION:
+        if unclean_election_enabled(history, event.topic):
+            return f"{text} Turn unclean.leader.election.enable off for topic {event.topic}."
+        return f"{text} Unclean election is off for topic {event.topic} now: somebody asked for this one."
+    return text
 
 
 @rule("KP017", control="durability", needs=("partition_changes", "broker_changes"))
@@ -162,7 +161,7 @@ def _returns(history: ClusterHistory) -> Iterator[_Return]:
     is_certain = states.in_order(states.changes.is_cause("unclean_shutdown"))
     fallen = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
     ends = operation_ends(history, states.from_offset[fallen])
-    eligible = _still_eligible(history)[0] if len(fallen) else frozenset()
+    eligible = still_eligible(history)[0] if len(fallen) else frozenset()
     for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
         broker = states.value("cause_broker_id", row)
         registration = _registration(history, broker, int(states.from_offset[row]), end)
@@ -187,38 +186,6 @@ def _registration(history: ClusterHistory, broker: int, offset: int, end: int) -
     return int(known.offsets[place]) if place < len(known.offsets) and known.offsets[place] < end else None
 
 
-def _still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]:
-    return history.known(f"still eligible by {PARTITION_CHANGES.name}", lambda: _find_still_eligible(history))
-
-
-def _find_still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]:
-    """(broker, offset of a change of it) where it is in some ELR before and after; and a row of each that shows it.
-
-    An unclean registration takes a broker out of every ELR (ReplicationControlManager.handleUncleanBrokerShutdown,
-    Kafka 4.3.0): where it stays in one, what it left was another operation in that batch. A row counts where no other
-    change of its partition can have been left out after it.
-    """
-    states = partition_states(history)
-    elr, epoch = states.changes.lists["elr"], states.partition_epoch
-    rows = states.row_of_change()[elr.row_of_value]
-    is_whole = states.exists & (states.is_last | (np.append(epoch[1:], 0) <= epoch + 1))
-    until = states.next_offset
-    eligible: set[tuple[int, int]] = set()
-    shown: set[int] = set()
-    for broker, known in broker_states(history).items():
-        own = np.sort(rows[(elr.values == broker) & is_whole[rows]])
-        first = np.searchsorted(known.offsets, states.from_offset[own], side="right")
-        last = np.searchsorted(known.offsets, until[own], side="left")
-        reached = 0
-        for place in np.lexsort((-last, first)).tolist():
-            if last[place] > max(reached, int(first[place])):
-                changes = known.offsets[max(reached, int(first[place])) : last[place]]
-                eligible.update((broker, offset) for offset in changes.tolist())
-                shown.add(int(own[place]))
-                reached = int(last[place])
-    return eligible, np.array(sorted(shown), np.int64)
-
-
 def _back(states: PartitionStates, row: int, broker: int) -> int | None:
     """The first row with which the broker is in sync again, or the partition is gone or no longer its own."""
     for later in range(row + 1, states.newest_row(row) + 1):
@@ -237,7 +204,7 @@ def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
     falls = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
     backs = [_back(states, row, states.value("cause_broker_id", row)) for row in falls.tolist()]
     known = np.array([row for row in backs if row is not None], np.int64)
-    _, eligible = _still_eligible(history)
+    _, eligible = still_eligible(history)
     eligible = np.concatenate([eligible, eligible[~states.is_last[eligible]] + 1])
     around = [with_previous(states, falls), known, states.newest_rows(falls), eligible]
     return rows_with(len(states), np.concatenate(around))

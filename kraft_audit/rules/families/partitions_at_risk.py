@@ -23,6 +23,8 @@ from kraft_audit.rules.columns.partition_states import (
     partition_states,
     under_min_isr,
 )
+from kraft_audit.rules.columns.sure_copies import has_directory
+from kraft_audit.rules.columns.witnesses import witnesses
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Finding, RowNumbers, Thresholds
 from kraft_audit.tables.number_arrays import Rows
@@ -30,6 +32,8 @@ from kraft_audit.text.readable import any_of, duration, when
 
 DEPARTURE_ROWS: Final = 50
 """How many changes of a partition are searched for the one by which a replica left; an incident has fewer."""
+WITH_EVERYTHING: Final = "with all acknowledged records"
+"""What KP001 says of a last replica that no loss came before."""
 UNREACHED_OFFSET: Final = int(np.iinfo(np.int64).max)
 """After every record: of what has not happened, or has not ended."""
 
@@ -56,7 +60,8 @@ def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         last = (states.nodes("isr", row) or states.nodes("elr", row))[0]
         is_down = states.leader[row] == -1
         risk = ", it must come back with its disk" if is_down else ""
-        summary = f"broker {last} is the only replica left with all acknowledged records{risk}: {states.describe(row)}"
+        summary = f"broker {last} is the only replica left {_what_it_holds(history, row, last)}{risk}: "
+        summary += states.describe(row)
         if episode.end is not None:
             return summary, "It is resolved. Find out why it came to this, and whether that broker crashed meanwhile."
         if is_down:
@@ -69,6 +74,16 @@ def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
     episodes = states.episodes(alone(states))
     yield from partition_cases(states, episodes, map(describe, episodes))
+
+
+def _what_it_holds(history: ClusterHistory, row: int, last: int) -> str:
+    """What the last eligible replica holds: everything acknowledged, unless it crashed or a loss came before."""
+    known = witnesses(history, row)
+    if last not in known.members:
+        return "that can lead, without what it had not flushed when it crashed"
+    if known.since is not None:
+        return f"with what was acknowledged since {when(known.since.timestamp_ms)}"
+    return WITH_EVERYTHING
 
 
 def _left_isr(states: PartitionStates, row: int, broker: int) -> tuple[int, str]:
@@ -118,6 +133,14 @@ def _bring_back_first(
     history: ClusterHistory, states: PartitionStates, row: int, eligible: Sequence[int], last_known: Sequence[int]
 ) -> str:
     """Who may lead without loss. Where unclean election is on, any other replica that is live first leads instead."""
+    directories = dict(zip(states.nodes("replicas", row), states.value("directories", row) or (), strict=False))
+    on_disk = [broker for broker in eligible if has_directory(history, broker, directories.get(broker, ""))]
+    if not on_disk:
+        return (
+            f"bring the log dir of broker {any_of(eligible)} back that holds it: the broker does not have it now, and "
+            "with another disk in its place it leads with an empty log. recover-plan shows what is left otherwise"
+        )
+    eligible = on_disk
     leads = bool(last_known) and last_known[0] in eligible
     wanted = last_known[:1] if leads else eligible
     first = f"broker {any_of(wanted)}" + (", which led last," if leads else "")

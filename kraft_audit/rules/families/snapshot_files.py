@@ -14,6 +14,7 @@ from kraft_audit.rules.columns.altered_runs import named_replicas
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
     captures_in_order,
+    is_emptied,
     newest_captures,
     replica_name,
     watermarks_in_order,
@@ -41,7 +42,10 @@ ONLY_THERE: Final = ": only in the snapshot"
 
 @rule("KQ011", control="log_integrity", needs=("captures", "batches", "decode_errors"))
 def kq011(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    emptied = {(row["root"], row["path"]) for row in history.rows("captures") if is_emptied(row)}
     for row in history.rows("decode_errors"):
+        if (row["root"], row["path"]) in emptied:
+            continue
         if row["reason"] in SNAPSHOT_DAMAGE and (is_snapshot_file(row) or row["reason"] == Reason.SNAPSHOT_INCOMPLETE):
             yield damage_case(row, f"{row['reason']}: {row['detail']}")
     by_snapshot: dict[tuple[int, int], list[SnapshotCheck]] = defaultdict(list)

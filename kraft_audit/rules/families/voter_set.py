@@ -11,13 +11,15 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
-    is_log_unread,
+    is_no_evidence,
     newest_captures,
+    newest_round,
     newest_watermark,
     replica_end,
     replica_name,
     rounds_in_order,
 )
+from kraft_audit.rules.columns.configured_voters import configured_voters
 from kraft_audit.rules.columns.kafka_commands import broker_server
 from kraft_audit.rules.columns.log_batches import canonical_log, passed_ms
 from kraft_audit.rules.columns.nodes import raises_kraft_version
@@ -26,6 +28,7 @@ from kraft_audit.rules.columns.voter_sets import canonical_sets, current_set, ke
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_audit.text.readable import is_local
+from kraft_codec.schemas import Dialect
 
 
 @rule("KV007", control="quorum_safety", needs=("voter_sets",))
@@ -210,7 +213,7 @@ def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[Voter
         for row in newest_captures(history)
         for directory_id in directories.get(row["node_id"], ())
         if directory_id is None or row["directory_id"] in (None, directory_id)
-        if not is_log_unread(row)
+        if not is_no_evidence(row)
     }
 
 
@@ -250,3 +253,30 @@ def kv014(history: ClusterHistory, limits: NearVoterLimits) -> Iterator[Case]:
                 for key, row in by_key.items()
             ),
         )
+
+
+@rule(
+    "KV017",
+    control="quorum_safety",
+    needs=("captures", "voter_sets", "broker_changes", "controller_changes"),
+    dialects=(Dialect.KIP853,),
+)
+def kv017(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    """At kraft.version 0 each node goes by its own configuration: quorum-state repeats what it read."""
+    voter_set = current_set(history)
+    if voter_set is not None and voter_set["kraft_version"]:
+        return
+    configured = configured_voters(history)
+    if not configured.are_different and not configured.emptied:
+        return
+    row_of = {row["node_id"]: row for row in newest_round(history)}
+    facts = [
+        capture_evidence(row_of[node], f"currentVoters {sorted(ids)}", file_name="quorum-state")
+        for node, ids in sorted(configured.named.items())
+        if node not in configured.unread
+    ]
+    facts += [
+        capture_evidence(row_of[node], f"controller.quorum.voters {sorted(ids)}", file_name=file)
+        for node, (file, ids) in sorted(configured.files.items())
+    ]
+    yield Case("voters", f"{configured.sets_text}: {configured.who_elects_text}", evidence=tuple(facts))

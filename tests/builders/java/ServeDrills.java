@@ -13,6 +13,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -21,12 +22,14 @@ import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.QuorumInfo;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
@@ -69,12 +72,14 @@ public class ServeDrills {
         PrintStream results = System.out;
         catchExits();
         PrintStream errors = System.err;
+        // One stream for all requests: Scala's Console keeps the one that it met first (DumpLogSegments before 4.2).
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        PrintStream out = new PrintStream(printed, true, StandardCharsets.UTF_8);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             List<String> words = new ArrayList<>();
             for (String word : line.split("\t", -1)) words.add(new String(Base64.getDecoder().decode(word), StandardCharsets.UTF_8));
-            ByteArrayOutputStream printed = new ByteArrayOutputStream();
-            PrintStream out = new PrintStream(printed, true, StandardCharsets.UTF_8);
+            printed.reset();
             System.setOut(out);
             System.setErr(out);
             FIRST_EXIT.remove();
@@ -109,6 +114,7 @@ public class ServeDrills {
             case "begin": SENDING.put(words.get(0), new Sending(words.get(0), words.get(1), words.get(2))); break;
             case "end": SENDING.remove(words.get(0)).end(); break;
             case "read": read(words.get(0), words.get(1)); break;
+            case "reassign": reassign(words.get(0), words.get(1), words.get(2)); break;
             default: throw new IllegalArgumentException(what);
         }
     }
@@ -201,14 +207,22 @@ public class ServeDrills {
         return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
-    /** Prints what was acknowledged: all of it, or the call fails. */
+    /** Gives partition 0 of a topic other replicas; the tool of Kafka's refuses brokers that are down. */
+    private static void reassign(String servers, String topic, String replicas) throws Exception {
+        List<Integer> ids = Arrays.stream(replicas.split(",")).map(Integer::valueOf).collect(Collectors.toList());
+        try (Admin admin = admin("bootstrap.servers", servers)) {
+            admin.alterPartitionReassignments(Map.of(new TopicPartition(topic, 0), Optional.of(new NewPartitionReassignment(ids)))).all().get();
+        }
+    }
+
+    /** Prints what was acknowledged, with partition, offset, timestamp and key: all of it, or the call fails. */
     private static void send(String servers, String topic, String prefix, int count) throws Exception {
         try (KafkaProducer<String, String> producer = producer(servers)) {
-            List<java.util.concurrent.Future<?>> sent = new ArrayList<>();
+            List<java.util.concurrent.Future<RecordMetadata>> sent = new ArrayList<>();
             for (int number = 0; number < count; number++) sent.add(producer.send(new ProducerRecord<>(topic, "k" + number, prefix + number)));
             for (int number = 0; number < count; number++) {
-                sent.get(number).get();
-                line(prefix + number);
+                RecordMetadata found = sent.get(number).get();
+                line(prefix + number, found.partition(), found.offset(), found.timestamp(), "k" + number);
             }
         }
     }

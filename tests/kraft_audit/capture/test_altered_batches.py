@@ -61,6 +61,7 @@ def topic_names(path: Path) -> set[str]:
         return {row["topic"] for row in cluster.state().rows("topic_changes")}
 
 
+@pytest.mark.slow
 def test_one_altered_disk_is_named_wherever_it_was_altered(tmp_path: Path) -> None:
     """200 random places; `make soak` tries others."""
     wrong: list[str] = []

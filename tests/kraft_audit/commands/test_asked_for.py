@@ -72,7 +72,7 @@ def test_no_difference_is_said(kraft_audit, options: list[str], text: str) -> No
 def test_a_diff_backwards_is_refused(kraft_audit, path: str, places: tuple[str, str]) -> None:
     ended = kraft_audit("diff", path, "--from", places[0], "--to", places[1])
     assert (ended.code, ended.out) == (2, "")
-    assert f"--to: {places[1]}: expected a place at or after --from {places[0]}" in ended.error_lines[-1]
+    assert f"--to: {places[1]}: expected a point at or after --from {places[0]}" in ended.error_lines[-1]
 
 
 def test_a_state_claims_no_record_that_brought_it_about(kraft_audit) -> None:

@@ -63,7 +63,7 @@ def test_a_store_without_a_manifest_for_an_hour(log: LiveLog) -> None:
 
 def test_a_manifest_that_is_gone(log: LiveLog) -> None:
     manifest(log, 2).unlink()
-    assert problems(log) == [("fail", "1 manifests before 3 are missing, 2 first")]
+    assert problems(log) == [("fail", "1 manifests before 3 are missing, the first is 2")]
 
 
 def test_a_manifest_that_was_changed(log: LiveLog) -> None:

@@ -223,5 +223,5 @@ def test_nothing_is_ever_written_among_the_logs(
     shutil.copytree(small_corpus / "divergence", logs)
     for path in (logs, logs.as_uri()):
         ended = kraft_audit(command[0], path, *command[1:], "--out", logs / "written")
-        assert (ended.code, "where nothing is ever written" in ended.err) == (2, True)
+        assert (ended.code, "which is only read: choose a folder elsewhere" in ended.err) == (2, True)
     assert not (logs / "written").exists()

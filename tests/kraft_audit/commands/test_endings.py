@@ -335,31 +335,6 @@ def test_every_help_has_examples_that_end_well(kraft_audit, tmp_path: Path) -> N
             assert found.out, example
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (["report", "{path}", "-o", "{made}/site"], ["-o is now --out"]),
-        (["report", "{path}", "-o{made}/site"], ["-o is now --out"]),
-        (
-            ["report", "{path}", "--format", "csv", "-o", "{made}/f.csv"],
-            ["--format is now --output", "-o is now --out"],
-        ),
-        (["report", "{path}", "--format=csv", "--out", "{made}/f.csv"], ["--format is now --output"]),
-        (["evidence", "{path}", "-o", "{made}/pack.zip"], ["-o is now --out"]),
-    ],
-)
-def test_old_spellings_still_work_and_say_the_new_one(
-    kraft_audit, tmp_path: Path, old: list[str], new: list[str]
-) -> None:
-    arguments = [text.format(path="samples/elr-06-kill-13-last-replica.tgz", made=tmp_path) for text in old]
-    ended = kraft_audit(*arguments)
-    assert ended.code == 0
-    assert len(ended.error_lines) == len(new)
-    for line, hint in zip(ended.error_lines, new, strict=True):
-        assert line.startswith(f"kraft-audit {old[0]}: {hint}")
-    assert list(tmp_path.iterdir())
-
-
 def test_output_is_a_format_and_out_a_target_in_every_command() -> None:
     for name, command in typer.main.get_command(application()).commands.items():
         options = {text: parameter for parameter in command.params for text in parameter.opts}

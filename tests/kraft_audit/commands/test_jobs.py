@@ -1,7 +1,8 @@
-"""What spark-submit runs: each script is a command, and the names that scripts had before still forward to one."""
+"""What spark-submit runs: each script is a command with the same name and options."""
 
 from __future__ import annotations
 
+import ast
 import runpy
 import sys
 from pathlib import Path
@@ -10,58 +11,40 @@ import pytest
 
 from kraft_audit.commands import cli
 
-CASES = {
-    "run.py": (["fleet.yaml", "--only", "stage"], [["run", "fleet.yaml", "--only", "stage"]]),
-    "report.py": (["LAKE", "--out", "DIR"], [["report", "LAKE", "--out", "DIR"]]),
-    "maintain.py": (["LAKE", "--dry-run"], [["maintain", "LAKE", "--dry-run"]]),
-    "quality.py": (["LAKE", "--new"], [["quality", "LAKE", "--new"]]),
-    "analyze.py": (["fleet.yaml", "--cluster", "a"], [["run", "fleet.yaml", "--cluster", "a"]]),
-    "publish.py": (["LAKE", "--out", "DIR"], [["report", "LAKE", "--out", "DIR"]]),
-    "reaudit.py": (
-        ["--fleet", "fleet.yaml", "--only", "stage"],
-        [["run", "--from", "archive", "fleet.yaml", "--only", "stage"]],
-    ),
-    "risk.py": (
-        ["fleet.yaml", "--lake", "L"],
-        [["run", "fleet.yaml", "--lake", "L", "--only", step] for step in ("findings", "risk")],
-    ),
-}
-OLD = {"analyze.py": "run.py", "reaudit.py": "run.py", "risk.py": "run.py", "publish.py": "report.py"}
+JOBS = ("maintain", "quality", "report", "run")
 
 
-def run_script(script: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch, code: int = 0) -> list[list[str]]:
-    """The command lines that a script runs, each of which ends with `code`."""
+def test_these_are_all_of_them(project_root: Path) -> None:
+    assert sorted(script.stem for script in (project_root / "jobs").glob("*.py")) == list(JOBS)
+
+
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_a_script_runs_its_command(name: str, code: int, project_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[list[str]] = []
 
     def run_command(line: list[str]) -> int:
         lines.append(line)
         return code
 
+    script = project_root / "jobs" / f"{name}.py"
     monkeypatch.setattr(cli, "run_command", run_command)
-    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    monkeypatch.setattr(sys, "argv", [str(script), "LAKE", "--new"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(script), run_name="__main__")
-    assert ended.value.code == code
-    return lines
+    assert (lines, ended.value.code) == ([[name, "LAKE", "--new"]], code)
 
 
-def test_every_script_has_a_case(project_root: Path) -> None:
-    assert {script.name for script in (project_root / "jobs").glob("*.py")} == set(CASES)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_script_runs_its_command(
-    name: str, project_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments, expected = CASES[name]
-    assert run_script(project_root / "jobs" / name, arguments, monkeypatch) == expected
-    hint = capsys.readouterr().err
-    assert (f"jobs/{name} is now jobs/{OLD[name]}" in hint) if name in OLD else hint == ""
-
-
-def test_a_step_that_fails_is_the_last(project_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = run_script(project_root / "jobs" / "risk.py", ["fleet.yaml"], monkeypatch, code=3)
-    assert lines == [["run", "fleet.yaml", "--only", "findings"]]
+@pytest.mark.parametrize("name", JOBS)
+def test_a_script_begins_with_what_it_reads_runs_and_writes(name: str, project_root: Path) -> None:
+    """And names only classes and files that are there."""
+    text = ast.get_docstring(ast.parse((project_root / "jobs" / f"{name}.py").read_text())) or ""
+    starts = [line.partition(":")[0] for line in text.splitlines()]
+    assert [word for word in starts if word in ("Reads", "Runs", "Writes")] == ["Reads", "Runs", "Writes"]
+    assert len(starts) <= 14
+    for word in text.replace("`", " ").replace(")", " ").replace(";", " ").split():
+        if word.startswith(("kraft_audit/", "conf/", "jobs/")):
+            assert (project_root / word).is_file(), word
 
 
 def test_a_job_takes_the_options_of_its_command(project_root: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

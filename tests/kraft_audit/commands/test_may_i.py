@@ -73,6 +73,7 @@ def test_a_volume_is_kept_while_the_majority_needs_it(kraft_audit, tmp_path: Pat
     assert kraft_audit("may-i", "delete-volume", 3, folder, "--gone", "1").code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["wipe", "delete-volume", "remove"])
 def test_the_last_broker_with_what_was_acknowledged_stays(kraft_audit, action: str) -> None:
     ended = kraft_audit("may-i", action, 13, ELR)
@@ -80,6 +81,20 @@ def test_the_last_broker_with_what_was_acknowledged_stays(kraft_audit, action: s
     assert "elr-m1-0" in ended.out
     pasted = next(line for line in ended.out.splitlines() if "kraft-audit" in line)
     assert kraft_audit(*shlex.split(pasted.partition("kraft-audit ")[2])).code == 0
+
+
+@pytest.mark.slow
+def test_who_holds_what_an_unclean_election_passed_over_is_kept(kraft_audit, tmp_path: Path) -> None:
+    """11 lagged and leads: only the disks of 12 and 13, which are down, have what was acknowledged since."""
+    assert kraft_audit("simulate", "unclean-election", "--out", tmp_path / "incident").code == 0
+    for action in ("wipe", "delete-volume", "remove", "start"):
+        for broker in (12, 13):
+            ended = kraft_audit("may-i", action, broker, tmp_path / "incident")
+            assert (ended.code, f"Broker {broker} still holds records of orders-0" in ended.out) == (1, True), action
+            assert f"First copy the log dirs of broker {broker} for orders-0" in ended.out
+    checked = kraft_audit("check", tmp_path / "incident").out
+    assert "Do not start or wipe broker 12 or 13 before their log dirs of orders-0 are copied" in checked
+    assert "all acknowledged records" not in checked
 
 
 @pytest.mark.parametrize(("sample", "code"), [("samples/jbod.tgz", 1), ("samples/dynamic-quorum.tgz", 0)])

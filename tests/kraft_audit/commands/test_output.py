@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pyarrow as pa
 import pytest
@@ -106,7 +107,7 @@ def on_terminal(
 
 def test_a_table_fits_the_terminal_and_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = on_terminal(20, [{"name": "n" * 50, "count": 123456}], COLUMNS, monkeypatch)
-    assert lines == ["name", "     count", "n" * 20, "n" * 20, "n" * 10, "    123456"]
+    assert lines == ["name", "     count", "n" * 50, "    123456"]
 
 
 def test_a_table_with_room_has_a_line_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +128,10 @@ def test_every_number_is_whole_and_every_line_fits(values: list[list[object]], r
     rows = [row for row in rows if all(type(row[c.name]) is type(rows[0][c.name]) for c in columns)]
     with pytest.MonkeyPatch.context() as patch:
         lines = on_terminal(room, rows, columns, patch)
-    assert all(len(line) <= room for line in lines)
+    assert all(len(line) <= room or not re.search("[ ,].", line.strip()) for line in lines)
     words = " ".join(lines).split()
+    texts = [str(value) for row in rows for value in row.values()] + [c.title for c in columns]
+    assert {part for text in texts for part in re.findall("[^ ,]+", text)} <= set(re.split("[ ,\n]+", "\n".join(lines)))
     assert all(str(value) in words for row in rows for value in row.values() if isinstance(value, int))
     reported = "".join(str(value) for row in rows for value in row.values()) + "".join(c.title for c in columns)
     assert sorted("".join(lines).replace(" ", "")) == sorted(reported.replace(" ", ""))

@@ -135,6 +135,7 @@ def test_the_newest_capture_is_shown_and_others_are_named(kraft_audit) -> None:
     assert facts(line) >= {"3", "12-after-truncation", "10-uncommitted-suffix-live", "11-dead-node-diverged"}
 
 
+@pytest.mark.slow
 def test_csv_has_a_row_a_replica(kraft_audit) -> None:
     lines = kraft_audit("quorum", f"{SMALL_CORPUS}/elr", "--output", "csv").out.splitlines()
     assert lines[0].startswith("cluster_id,node_id,directory_id")

@@ -85,6 +85,7 @@ def test_state_is_kafkas_image(small_corpus: Path, kraft_audit) -> None:
     assert [voter["voter_id"] for voter in document["voters"]] == [1]
 
 
+@pytest.mark.slow
 def test_state_at_offsets_and_times(kraft_audit) -> None:
     def offset(*options: str) -> int:
         return json.loads(kraft_audit("state", ELR, "--only", "features", "-o", "json", *options).out)["offset"]
@@ -342,16 +343,19 @@ def test_a_stopped_broker_is_fenced_and_an_unchanged_cordoned_list_is_no_event(k
     ("arguments", "text"),
     [
         (["state", ELR, "--at", "9999", "--only", "features"], "--at 9999: the log ends with offset 188, this is"),
-        (["state", ELR, "--at", "2020-01-01", "--only", "features"], "--at: nothing is known of before the log's"),
+        (
+            ["state", ELR, "--at", "2020-01-01", "--only", "features"],
+            "--at: the log starts later, so no state is known",
+        ),
         (
             ["state", ELR, "--at", "2030-01-01", "--only", "features"],
             "--at: the log ends at 2026-11-21 01:34:12.586 UTC",
         ),
         (["diff", ELR, "--from", "2026-11-21T01:34:12.587Z"], "--from: the log ends at 2026-11-21 01:34:12.586 UTC"),
         (["diff", ELR, "--from", "9999"], "--from 9999: the log ends with offset 188, this is"),
-        (["timeline", ELR, "--from", "500"], "no event there; those of this log are at offsets 0 to 188"),
-        (["dump", ELR, "--from", "500"], "nothing there; its logs hold offsets 0 to 188"),
-        (["dump", ELR, "--type", "UnregisterBrokerRecord"], "nothing there; its logs hold offsets 0 to 188"),
+        (["timeline", ELR, "--from", "500"], "no event in this range; the log has events at offsets 0 to 188"),
+        (["dump", ELR, "--from", "500"], "no record matches; its logs hold offsets 0 to 188"),
+        (["dump", ELR, "--type", "UnregisterBrokerRecord"], "no record matches; its logs hold offsets 0 to 188"),
     ],
 )
 def test_what_lies_beyond_the_log_is_remarked(kraft_audit, arguments: list[str], text: str) -> None:
@@ -365,7 +369,7 @@ def test_milliseconds_of_a_dump_are_no_offset_and_how_they_are_written_is_report
     offset, time_ms = next((row["offset"], row["timestamp_ms"]) for row in rows if row["offset"] == 100)
     ended = kraft_audit("state", ELR, "--only", "features", "--at", str(time_ms))
     assert (ended.code, len(ended.error_lines)) == (0, 2), ended.err
-    written = re.search(r"--at [0-9]+: a plain number is an offset; that time is written (\S+)", ended.err)[1]
+    written = re.search(r"--at [0-9]+: a plain number is an offset; write that time as (\S+)", ended.err)[1]
     reported = kraft_audit("state", ELR, "--only", "features", "--at", written, "-o", "json")
     last = max(row["offset"] for row in rows if row["source"] == "log" and row["timestamp_ms"] <= time_ms)
     assert (reported.err, json.loads(reported.out)["offset"]) == ("", last)

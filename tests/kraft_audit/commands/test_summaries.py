@@ -43,8 +43,6 @@ def test_a_crash_shows_partitions_of_one_outcome_together(kraft_audit) -> None:
     assert len(every) == len(outcomes)
     assert 0 < len(short) <= len(every)
     assert sum(name in " ".join(short) for name in ("elr-4-0", "elr-c-1", "pre-elr-1")) == 3
-    ended = kraft_audit(*command, "--full")
-    assert "--full is now --all" in ended.err, "the old name is taken for one release"
 
 
 def test_the_timeline_folds_runs_of_one_kind(kraft_audit) -> None:

@@ -63,7 +63,7 @@ def test_findings_leave_as_they_are_found(build: HistoryBuilder, monkeypatch: py
     try:
         for carries in ((), (Carrying(), carried)):
             counts, names = [], []
-            for name, _ in module._judged(history, 1, *carries):
+            for name, _ in module._judged(history, 1, {}, *carries):
                 names.append(name)
                 counts.append(sum(isinstance(each, Finding) and bool(each.summary) for each in gc.get_objects()))
             assert names[-1] == "incidents"

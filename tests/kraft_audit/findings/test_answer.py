@@ -68,6 +68,18 @@ def test_a_log_that_stays_away_may_hold_more(build: HistoryBuilder) -> None:
     assert "nothing is lost" not in line
 
 
+def test_what_is_not_judged_names_the_disk_to_fetch_first(build: HistoryBuilder) -> None:
+    build.voters(1, 2, 3, 4, 5).leader_epoch(7, 4, 0).log(1, to=40, epoch=7).watermark(0, None, end=40, epoch=7)
+    build.capture(1, 40, epoch=7, leader_id=4)
+    lines = _answer(build)
+    assert lines[1] == "NOT JUDGED 1 of 5 voters captured; copy voters 2, 3, 4 and 5 too."
+    assert lines[2:] == [
+        "NEXT Copy the disk of controller 4 first, which led epoch 7; then 1 of 2, 3 and 5. On its host:   "
+        "kraft-capture --config /etc/kafka/server.properties --tar node-4.tgz",
+        "If they are lost for good:   kraft-audit check there.tgz --gone 2,3,4,5",
+    ]
+
+
 @pytest.mark.parametrize("rule", ["KP002", "KP005"])
 def test_a_waived_finding_does_not_make_partitions_fine(build: HistoryBuilder, rule: str) -> None:
     build.three_nodes().brokers(11, 12, 13).partition("t-0", 5).partition("t-1", 6)
@@ -104,3 +116,19 @@ def test_of_many_clusters_what_is_broken_comes_before_what_is_unclear(build: His
         "not judged",
         "ok",
     ]
+
+
+def test_who_starts_a_leaderless_quorum_is_told_which_software_reads_the_log(build: HistoryBuilder) -> None:
+    """The software was put back below metadata.version 4.0-IV3: each controller dies at the first record it reads."""
+    _leaderless(build, n1=40, n2=40, n3=40).feature("metadata.version", 25)
+    assert "metadata.version 4.0-IV3   needs Kafka 4.0 or later   3 of 3 voters captured" in _answer(build)[0]
+
+
+@pytest.mark.parametrize(("newest", "is_said"), [(21, True), (25, False)])
+def test_older_registered_software_is_told_of_a_working_quorum_too(
+    build: HistoryBuilder, newest: int, is_said: bool
+) -> None:
+    build.three_nodes().feature("metadata.version", 25)
+    supported = [{"name": "metadata.version", "min_supported_version": 1, "max_supported_version": newest}]
+    build.broker(11, features=supported)
+    assert ("needs Kafka 4.0 or later" in _answer(build)[0]) is is_said

@@ -31,6 +31,7 @@ WORDS = {
     "empty": {"EMPTY"},
     "not judged": {"NOT JUDGED", "UNREADABLE"},
     "no log": {"UNREADABLE"},
+    "undecided": {"UNDECIDED"},
 }
 """The word that opens the answer, by the quorum's state."""
 QUICK = ("w", "divergence", "uncommitted-voter-change", "mini-4.4.0", "phantom", "split")

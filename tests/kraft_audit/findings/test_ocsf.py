@@ -99,6 +99,7 @@ def test_columns_hold_the_same_events(rows: list[dict[str, Any]]) -> None:
     assert batch.to_pylist() == ocsf_events(rows, "1")
 
 
+@pytest.mark.slow
 def test_the_same_logs_give_the_same_events_whenever_they_are_read(
     samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,7 +123,8 @@ def _partitions_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "PARTITION_BYTES_MAX", 0)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 10))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
 def test_the_rows_are_those_of_one_task(seed: int, tmp_path: Path) -> None:
     kind = KINDS[seed % len(KINDS)]
     plan = plan_of(disks(kind, seed, tmp_path), kind)
@@ -144,5 +145,6 @@ def test_captures_of_several_moments(kind: str, tmp_path: Path) -> None:
     assert_equal_shares(plan_of(tmp_path / "run", kind), (2, 3))
 
 
+@pytest.mark.slow
 def test_more_tasks_than_topics(tmp_path: Path) -> None:
     assert_equal_shares(plan_of(disks("random-wide", 3, tmp_path), "random-wide"), (1, 16))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from kraft_audit.incidents.folding import FoldedFindings, counted_findings, fold, open_findings
 from kraft_audit.incidents.incident import IncidentKind
+from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.rules.judging import check
+from kraft_audit.rules.rule_model import Severity
 from tests.builders.histories import T0, HistoryBuilder
 
 RULES = ("KP001", "KP002", "KP005")
@@ -94,3 +96,14 @@ def test_two_elections_that_end_at_one_offset_are_two_incidents(build: HistoryBu
     first, second = (i for i in _folded(build).incidents if i.kind is IncidentKind.NO_LEADER)
     assert first.from_offset == second.from_offset
     assert first.incident_id != second.incident_id
+
+
+def test_disks_that_were_not_captured_open_no_incident(build: HistoryBuilder) -> None:
+    """What `run` stores and `notify` sends of a quorum that is not judged: no disk of two voters is no alarm."""
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0, ended_by="open").log(1, to=40).capture(1, 40, leader_id=1)
+    build.watermark(10, None, end=40)
+    history = build.history()
+    assert quorum_standing(history).lacks_majority
+    folded = fold(history, list(check(history)))
+    assert folded.incidents == ()
+    assert [finding for finding in open_findings(folded) if finding.severity.rank >= Severity.HIGH.rank] == []

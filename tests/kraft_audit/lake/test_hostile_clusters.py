@@ -18,7 +18,7 @@ from kraft_codec.text.java_text import uuid_text
 from tests.builders.logs import Log, write_node
 from tests.hostile.harms import HARMS
 
-GOOD = int(os.environ.get("KRAFT_AUDIT_GOOD_CLUSTERS", "149"))
+GOOD = int(os.environ.get("KRAFT_AUDIT_GOOD_CLUSTERS", "59"))
 TOPICS = 20
 LEFT_OUT = {"many_files", "zeros", "archive_bomb", "restless"}
 """Files beside the log, which planning meets, and a log that does not stand still: tested where one cluster is read."""

@@ -30,7 +30,7 @@ from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
 from tests.builders.interleaving import Actor, TurnLake, interleave
 
-INTERLEAVINGS = int(os.environ.get("KRAFT_AUDIT_INTERLEAVINGS", "40"))
+INTERLEAVINGS = int(os.environ.get("KRAFT_AUDIT_INTERLEAVINGS", "20"))
 FIRST_SEED = int(os.environ.get("KRAFT_AUDIT_INTERLEAVINGS_SEED", "1"))
 FEW = 4
 STAGING_TURNS = 10

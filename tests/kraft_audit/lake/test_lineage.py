@@ -18,6 +18,7 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.tables import LAKE_TABLES
 
 
+@pytest.mark.slow
 def test_a_run_reports_what_it_read_and_wrote(
     small_corpus: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from kraft_audit.commands.cli import run_job
+from kraft_audit.commands.cli import run_command
 from kraft_audit.lake.pipeline import Step
 from kraft_audit.lake.progress import ProgressLine, RunResult, progress_to, run_id
 from kraft_audit.lake.settings import FleetSettings, SettingsError, only_clusters
@@ -76,7 +76,7 @@ def test_the_job_takes_the_options_that_the_schedule_gives_it(
 ) -> None:
     missing = str(tmp_path / "fleet.yaml")
     for more in (["--tables-only", "--cluster", "a", "--cluster", "b"], ["--finish"], ["--only", "findings"]):
-        assert run_job("run", [missing, "--lake", "/nowhere", "--log-format", "json", *more]) == 3
+        assert run_command(["run", missing, "--lake", "/nowhere", "--log-format", "json", *more]) == 3
         assert "No such file" in json.loads(capsys.readouterr().err)["message"]
 
 

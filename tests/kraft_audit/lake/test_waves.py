@@ -42,7 +42,12 @@ from tests.builders.lakes import file_row, no_session
 MakePlan = Callable[..., ClusterPlan]
 MakeFleet = Callable[..., FleetSettings]
 FIRST, SECOND = "torn-write", "mini-3.9.2"
-ADDED_SINCE = frozenset({"rescue", "held_end_offset", "held_low", "held_low_epoch", "lists_all"})
+ADDED_SINCE = frozenset(
+    {
+        *("rescue", "held_end_offset", "held_low", "held_low_epoch", "lists_all", "quorum_state_ms", "doubt"),
+        "configuration",
+    }
+)
 """Columns that the build before several open plans did not have."""
 
 

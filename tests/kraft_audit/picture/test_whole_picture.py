@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from kraft_audit.incidents.incident import incident_row
 from kraft_audit.picture.drawing import WIDTHS, draw
 from kraft_audit.picture.happened import Band, BandKind, Lane, MarkKind, Picture, Series, SeriesKind
 from kraft_audit.picture.whole_picture import LANES_MAX, picture_of
+from kraft_engine import simulate
 from tests.builders.histories import T0, HistoryBuilder
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -83,6 +85,7 @@ def test_a_failed_log_dir_is_marked(captured_logs: Path) -> None:
     assert _lane(picture.brokers, "11").marks == ()
 
 
+@pytest.mark.slow
 def test_two_disks_of_one_id_are_two_lanes_and_one_of_them_led(captured_logs: Path) -> None:
     """Voter 1 was removed and came back with a new disk: only the old disk led the first epoch."""
     picture = _picture(_only(captured_logs / "dynamic-quorum"))
@@ -104,6 +107,24 @@ def test_partitions_are_counted_as_a_replay_by_hand_counts_them(captured_logs: P
         moments += 1
     assert moments > 20
     assert any(series.peak for series in picture.series)
+
+
+@pytest.mark.parametrize("scenario", ["unclean-election", "loss-holders-down", "loss-last-known-leader"])
+def test_losses_stand_where_records_were_lost(scenario: str, tmp_path: Path) -> None:
+    """The engine knows what was lost and when its disk lost it, which is just after the election was written."""
+    simulate(scenario, 1, tmp_path)
+    truth = [json.loads(line) for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
+    (lost,) = [event for event in truth if event["kind"] == "data_lost"]
+    ((at_ms, count),) = _picture(_only(tmp_path)).losses
+    assert count == 1
+    assert 0 <= lost["time_ms"] - at_ms < 20
+
+
+def test_where_nothing_was_lost_no_lane_says_so(tmp_path: Path) -> None:
+    simulate("preferred-leaders", 1, tmp_path)
+    picture = _picture(_only(tmp_path))
+    assert picture.losses == ()
+    assert "Losses" not in draw(picture, WIDTHS[0])
 
 
 def _counted(cluster: Cluster) -> Iterator[tuple[int, dict[SeriesKind, int]]]:
@@ -131,6 +152,7 @@ def _at(series: Series, at_ms: int) -> int:
     return 0 if place < 0 else int(series.counts[place])
 
 
+@pytest.mark.slow
 def test_every_capture_is_drawn_at_every_width(captured_logs: Path) -> None:
     drawn = 0
     for scenario in ("six", "divergence", "jbod", "phantom", "uncommitted-voter-change", "torn-write"):

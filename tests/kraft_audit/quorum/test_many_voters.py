@@ -10,8 +10,8 @@ import pytest
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.voter_history import Voter
+from kraft_audit.recovery.may_i.durability import durability
 from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
-from kraft_audit.recovery.may_i.start_safety import durability
 from kraft_audit.rules.columns.voter_sets import named
 from kraft_audit.rules.judging import check
 from kraft_codec.files.state_files import QuorumState
@@ -71,6 +71,7 @@ class Reads:
         return self.count - before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_all_captured", [False, True])
 def test_four_times_the_voters_are_four_times_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_all_captured: bool

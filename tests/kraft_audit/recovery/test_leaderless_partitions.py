@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, ReplicaLog, recovery_plans
+from kraft_audit.losses.replica_disks import ReplicaLog
+from kraft_audit.recovery.leaderless_partitions import RecoveryPlan, recovery_plans
 from kraft_audit.rules.cluster_history import unclean_election_enabled
 from tests.builders.histories import T0, HistoryBuilder
 

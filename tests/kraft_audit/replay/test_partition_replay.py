@@ -85,7 +85,8 @@ def assert_image(oracle: Any, log_dir: str, replay: PartitionReplay) -> None:
         assert sorted((comparable_row(row)[1:] for row in rows), key=str) == sorted(expected, key=str), log_dir
 
 
-@pytest.mark.parametrize("window", [1_000, pytest.param(23, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [1_000, 23])
 def test_state_after_every_record_is_kafkas(oracles: list[Any], to_columns: Any, window: int) -> None:
     compared = 0
     for oracle, log_dir in replayable(oracles):

@@ -161,7 +161,7 @@ def test_the_snapshot_after_a_gap_has_rows_where_nothing_after_it_is_proven(tmp_
             log.lead(1, epoch=2)
         log.topic(f"topic-{number}")
     segments = {0: b"".join(log.batches[:5]), 7: b"".join(log.batches[7:])}
-    (content,) = topic_snapshot(7).values()
+    (content,) = topic_snapshot(7, epoch=2).values()
     write_node(tmp_path, 1, segments, files={snapshot_name(9, 2): content})
     rows = replayed_rows(tmp_path, observed=observed)
     (replays,) = rows["replays"]

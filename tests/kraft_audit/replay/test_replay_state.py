@@ -137,6 +137,7 @@ def assert_equal(found: list[TableBatch], expected: list[TableBatch]) -> None:
         assert batch.equals(known), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), QUICK)
 def test_going_on_gives_the_rows_of_going_on_without_a_stop(kind: str, seed: int) -> None:
     assert assert_goes_on(kept_log(kind, seed), every=2) > 0

@@ -72,6 +72,7 @@ def test_answers_are_right(written: dict[str, Any], lake: QueryBuilder) -> None:
     assert known["clusters_by_worst"] == [{"worst": "1 critical", "clusters": 1}, {"worst": "4 low", "clusters": 1}]
     assert [row["cluster"] for row in known["worst_findings"]] == ["orders-eu"]
     assert [(row["cluster"], row["until_day"]) for row in known["waivers"]] == [("orders-eu", "text 2")]
+    assert [(row["cluster"], row["grade"]) for row in known["losses"]] == [("b", "proven"), ("orders-eu", "possible")]
     assert [row["exposure_minutes"] for row in known["exposure_by_day"]] == [1.0, 2.0, 3.0]
     assert [(row["cluster"], row["status"]) for row in known["controls_now"]] == [
         ("b", "undecided"),

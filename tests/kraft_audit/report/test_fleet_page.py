@@ -11,9 +11,10 @@ import pytest
 from kraft_audit.report.cluster_page import cluster_view
 from kraft_audit.report.control_matrix import broken_spans, control_cells
 from kraft_audit.report.fleet_page import Fleet, fleet_view, needs_in_words
+from kraft_audit.report.needed_action import said_and_command
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.since_last import INCIDENTS_FILE
-from kraft_audit.report.site import said_and_command, write_site
+from kraft_audit.report.site import write_site
 from kraft_audit.rules.rule_model import CONTROLS
 from tests.builders.report_sources import NOW_MS, GivenSource, path_source
 
@@ -32,6 +33,7 @@ def _fleet(*given: ClusterInput) -> Fleet:
     return fleet
 
 
+@pytest.mark.slow
 def test_a_fleet_is_one_sentence(captured_logs: Path) -> None:
     fleet = _fleet(
         _given(captured_logs / "six" / "06-three-of-six-down"),
@@ -41,7 +43,7 @@ def test_a_fleet_is_one_sentence(captured_logs: Path) -> None:
     )
     need, needs = needs_in_words(fleet.lines)
     assert need == "2 of 4 clusters need action:"
-    assert needs == "1 has no leader, 1 has partitions without a leader."
+    assert needs == "1 may have lost acknowledged records, 1 has no leader."
     assert [row["line"].need is None for row in fleet_view(fleet)["lines"]] == [False, False, True, True]
 
 
@@ -55,6 +57,7 @@ def test_a_cluster_that_was_stopped_in_order_needs_no_action(captured_logs: Path
     assert needs_in_words(_fleet(given).lines) == ("", "")
 
 
+@pytest.mark.slow
 def test_what_changed_since_the_last_report(captured_logs: Path, tmp_path: Path) -> None:
     """The quorum has no leader, then works again: resolved; a cluster that was not captured resolves nothing."""
     down = _given(captured_logs / "six" / "06-three-of-six-down")
@@ -141,6 +144,7 @@ def _with_history(given: ClusterInput, times: int) -> ClusterInput:
 WAIVER = {"who": "platform team", "why": "known", "until": "2027-01-01"}
 
 
+@pytest.mark.slow
 def test_a_longer_history_does_not_make_the_page_larger(captured_logs: Path, tmp_path: Path) -> None:
     given = _given(captured_logs / "elr" / "06-kill-13-last-replica")
     assert len(given.findings) > 10

@@ -60,7 +60,7 @@ def without_plan(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(view: ClusterView) -> dict[str, Any]:
-    """What a picture shows that needs no batches, which pages of a lake do not read."""
+    """What a picture shows."""
     picture = view.picture
     assert picture is not None
     return {
@@ -69,7 +69,9 @@ def _drawn(view: ClusterView) -> dict[str, Any]:
             for series in picture.series
         },
         "brokers": [(lane.name, lane.standing, lane.marks) for lane in picture.brokers],
-        "controllers": [(lane.name, lane.role, lane.standing) for lane in picture.controllers],
+        "controllers": picture.controllers,
+        "partitions": (picture.partitions, picture.losses),
+        "log end": (picture.log_end.times_ms.tolist(), picture.log_end.offsets.tolist(), picture.log_end.committed),
         "incidents": [(bracket.label, bracket.from_ms, bracket.is_open) for bracket in picture.brackets],
     }
 
@@ -377,7 +379,7 @@ def test_options_of_judging_are_refused_for_a_lake(
 ) -> None:
     code = run_command(["report", str(lake), "--out", str(tmp_path / "site"), "--default", "min.insync.replicas=2"])
     assert code == 2
-    assert "a lake was judged when it was written" in capsys.readouterr().err
+    assert "PATH is a lake, whose rules ran when it was written" in capsys.readouterr().err
     assert run_command(["report", str(lake), "--out", str(lake / "site")]) == 2
 
 

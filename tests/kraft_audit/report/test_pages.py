@@ -83,6 +83,7 @@ def site(last_replica: ClusterInput, reverted_change: ClusterInput, tmp_path_fac
     return folder
 
 
+@pytest.mark.slow
 def test_no_text_becomes_a_tag_or_an_attribute(harmed_site: Path) -> None:
     for file in sorted(harmed_site.rglob("*.html")):
         page = Page(file.read_text())
@@ -103,6 +104,7 @@ def _untitled(page: Page) -> int:
     return sum(tag == "svg" and attributes.get("aria-hidden") == "true" for tag, attributes in page.tags)
 
 
+@pytest.mark.slow
 def test_links_lead_nowhere_but_to_our_own_pages(harmed_site: Path) -> None:
     for file in sorted(harmed_site.rglob("*.html")):
         page = Page(file.read_text())
@@ -199,6 +201,7 @@ def test_a_page_and_check_report_of_one_span_of_time(site: Path, samples: Path, 
     assert when(min(row["base_timestamp_ms"] for row in history.rows("batches"))) == begin
 
 
+@pytest.mark.slow
 def test_a_page_reports_every_advice_and_whom_it_is_for(small_corpus: Path, tmp_path: Path) -> None:
     """Seven of sixteen partitions without a leader wait for another broker than the rest."""
     (given,) = path_source(small_corpus / "elr").clusters()
@@ -363,7 +366,7 @@ def test_a_file_is_replaced_as_the_help_says(
     assert out.read_text().startswith("cluster_id,")
     assert run_command(["report", "--help"]) == 0
     reported = " ".join(capsys.readouterr().out.split())
-    assert "a file, replaced whole" in reported
+    assert "A folder is overwritten only if" in reported
     assert "new file" not in reported
 
 

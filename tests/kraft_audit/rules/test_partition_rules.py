@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kraft_audit.rules.cluster_history import Contradiction
-from kraft_audit.rules.rule_model import Status
+from kraft_audit.rules.rule_model import Severity, Status
 from tests.builders.facts import facts, stands_before
 from tests.builders.histories import T0, HistoryBuilder
-from tests.builders.partition_stories import config, state, then
+from tests.builders.partition_stories import PARTITION_STORIES, config, state, then
 
 
 def test_kp012_not_between_times_at_both_ends_of_what_64_bits_hold(build: HistoryBuilder) -> None:
@@ -62,20 +62,30 @@ def test_kp001_ends_with_the_topic(build: HistoryBuilder) -> None:
     assert [finding.to_offset for finding in build.raised("KP001")] == [20]
 
 
-def test_kp003_names_what_is_at_stake(build: HistoryBuilder) -> None:
-    then({"isr": [], "leader": -1, "elr": [13]}, {"isr": [12], "leader": 12, "elr": [], "election": "unclean"})(build)
-    build.rows["partition_changes"][-1]["leader_recovery_state"] = "RECOVERING"
-    build.partition("t-0", 40, "recovered", leader_recovery_state="RECOVERED")
-    (finding,) = build.raised("KP003")
-    assert (finding.from_offset, finding.to_offset) == (30, 40)
-    assert "given up: ELR [13]" in finding.summary
-    assert finding.evidence[1].offset == 10
-    assert "20.0 s before" in finding.evidence[1].text
+def test_kp020_names_the_leader_and_lasts_when_the_partition_has_recovered(build: HistoryBuilder) -> None:
+    PARTITION_STORIES["KP020"][0](build)
+    build.partition("t-0", 38, "recovered", isr=[13, 11], leader_recovery_state="RECOVERED")
+    (finding,) = build.raised("KP020")
+    assert (finding.subject, finding.from_offset, finding.to_offset, finding.is_over) == ("t-0", 35, None, False)
+    assert (finding.epoch, finding.severity) == (3, Severity.HIGH)
+    assert "broker 13 leads since" in finding.summary
+    assert [fact.offset for fact in finding.evidence[:2]] == [20, 35], "when it fell out of sync, and its election"
 
 
-def test_kp003_in_a_snapshot_is_undecided(build: HistoryBuilder) -> None:
-    build.partition("t-0", 10, "snapshot", isr=[12], leader=12, leader_recovery_state="RECOVERING")
-    assert [finding.status for finding in build.findings("KP003")] == [Status.UNDECIDED]
+def test_kp020_in_a_snapshot_began_before_the_log(build: HistoryBuilder) -> None:
+    build.three_nodes().partition("t-0", 10, "snapshot", isr=[12], leader=12, leader_recovery_state="RECOVERING")
+    (finding,) = build.raised("KP020")
+    assert "before the log begins" in finding.summary
+
+
+def test_kp020_of_each_leader_epoch_is_a_finding_of_its_own(build: HistoryBuilder) -> None:
+    """Or the waiver of one loss would hide the next one of that partition."""
+    PARTITION_STORIES["KP020"][0](build)
+    elected = {"isr": [12], "leader": 12, "leader_epoch": 4, "leader_recovery_state": "RECOVERING"}
+    build.partition("t-0", 37, "unclean_election", **elected)
+    first, second = build.raised("KP020")
+    assert (first.epoch, second.epoch) == (3, 4)
+    assert first.finding_id != second.finding_id
 
 
 def test_kp005_minutes(build: HistoryBuilder) -> None:
@@ -120,6 +130,12 @@ def test_kp007_names_the_write(build: HistoryBuilder) -> None:
 def test_kp007_the_directory_bug(build: HistoryBuilder) -> None:
     then({"isr": [11], "elr": [12]}, {"elr": [], "cause": "directory_assigned"})(build)
     assert "directory assignment wiped ELR [12]" in build.raised("KP007")[0].summary
+
+
+def test_kp007_an_unclean_election_beside_a_directory_assignment_wipes_nothing(build: HistoryBuilder) -> None:
+    elected = {"isr": [13], "leader": 13, "elr": [], "election": "unclean"}
+    then({"isr": [], "leader": -1, "elr": [12]}, {**elected, "cause": "directory_assigned"})(build)
+    assert build.raised("KP007") == []
 
 
 def test_kp008_is_one_finding_a_return(build: HistoryBuilder) -> None:
@@ -260,28 +276,12 @@ def test_who_must_come_back_first_is_eligible_and_before_whom(
     assert finding.what_to_do.startswith(f"{begins}{'' if 'as un' in begins else ':'}")
 
 
-def test_kp004_of_a_sole_replica_is_over_though_it_stays_recovering(build: HistoryBuilder) -> None:
-    """Its leader says RECOVERED when the ISR grows, which it never does."""
-    lost = {"replicas": [11], "isr": [], "leader": -1, "elr": []}
-    then(lost, {"isr": [11], "leader": 11, "election": "last_known", "leader_recovery_state": "RECOVERING"})(build)
-    assert [finding.is_over for finding in build.raised("KP004")] == [True]
-
-
-def test_kp004_of_a_sole_replica_stays_over_when_another_is_added(build: HistoryBuilder) -> None:
-    """Or an hour would open again what the hour before had ended."""
-    build.brokers(11, 12).partition("t-0", 10, replicas=[11], isr=[11]).partition("t-0", 20, isr=[], leader=-1)
-    build.partition("t-0", 25, isr=[11], leader=11, election="last_known", leader_recovery_state="RECOVERING")
-    assert [finding.is_over for finding in build.raised("KP004")] == [True]
-    build.partition("t-0", 30, replicas=[11, 12], adding_replicas=[12])
-    assert [finding.is_over for finding in build.raised("KP004")] == [True]
-
-
 @pytest.mark.parametrize("enabled", [True, False])
-def test_kp003_names_the_setting_only_where_it_is_on(build: HistoryBuilder, enabled: bool) -> None:
-    state(isr=[12], leader=12, election="unclean", leader_recovery_state="RECOVERING")(build)
+def test_kp020_names_the_setting_only_where_it_is_on(build: HistoryBuilder, enabled: bool) -> None:
+    PARTITION_STORIES["KP020"][0](build)
     if enabled:
         build.config("TOPIC", "t", "unclean.leader.election.enable", "true", 5)
-    (finding,) = build.raised("KP003")
+    (finding,) = build.raised("KP020")
     assert ("Turn unclean.leader.election.enable off" in finding.what_to_do) is enabled
 
 

@@ -20,6 +20,7 @@ from kraft_audit.rules.rule_settings import parse_rule_settings
 from kraft_codec.schemas import Dialect
 from tests.builders.facts import facts, stands_before
 from tests.builders.histories import CLUSTER_ID, T0, HistoryBuilder, Story
+from tests.builders.log_stories import checkpoint
 
 SNAPSHOT = "00000000000000000030-0000000001.checkpoint"
 
@@ -29,6 +30,15 @@ def unclean(b: HistoryBuilder, **more: Any) -> None:
     b.three_nodes().brokers(11, 12, 13).partition("t-0", 10, "created", isr=[11, 12]).partition(
         "t-0", 20, "unclean_election", **fields
     )
+
+
+def last_known(b: HistoryBuilder) -> None:
+    """12 and 13 crash one after the other, leave the ELR when they register, and 13 leads again."""
+    b.three_nodes(100).feature("metadata.version", 30).brokers(11, 12, 13).partition("t-0", 10, isr=[12, 13], leader=12)
+    b.partition("t-0", 20, isr=[], leader=-1, elr=[12, 13], last_known_elr=[13], leader_epoch=1)
+    b.partition("t-0", 25, elr=[]).broker(12, at=26, incarnation_id="y" * 22).broker(13, at=27, incarnation_id="y" * 22)
+    elected = {"isr": [13], "leader": 13, "last_known_elr": [], "leader_epoch": 2}
+    b.partition("t-0", 28, election="last_known", leader_recovery_state="RECOVERING", **elected)
 
 
 def no_canonical(b: HistoryBuilder) -> None:
@@ -65,12 +75,13 @@ RAISED: dict[str, tuple[str, Story, str]] = {
         lambda b: b.three_nodes().damage(2, "CLUSTER_MISMATCH"),
         "as read",
     ),
-    "granted to two": ("KQ014", granted_twice, "elected [2, 3], each leader of epoch 2"),
-    "the election of a last known leader": (
-        "KP004",
-        lambda b: unclean(b, election="last_known"),
-        "the last known leader",
+    "a log that ends before an epoch of its checkpoint": (
+        "KQ013",
+        checkpoint((1, 0), (2, 20), (3, 35)),
+        "the log ends at offset 30, and leader-epoch-checkpoint says that epoch 3 began at offset 35",
     ),
+    "granted to two": ("KQ014", granted_twice, "elected [2, 3], each leader of epoch 2"),
+    "the election of a last known leader": ("KP020", last_known, "elected as the last known leader"),
     "none eligible, a last known leader": (
         "KP002",
         lambda b: b.three_nodes().brokers(11, 12, 13).partition("t-0", 10, isr=[], leader=-1, last_known_elr=[12]),
@@ -112,22 +123,6 @@ def test_what_to_do_of_a_partition_without_a_leader(build: HistoryBuilder) -> No
     RAISED["none eligible, none known"][1](history_builder)
     (found,) = history_builder.raised("KP002")
     assert "no last leader is known" in found.what_to_do
-
-
-def test_the_election_of_a_last_known_leader_is_one_finding(build: HistoryBuilder) -> None:
-    """It needs no setting, as an unclean election does: KP004 alone explains it."""
-    unclean(build, election="last_known")
-    assert build.raised("KP003") == []
-    assert len(build.raised("KP004")) == 1
-
-
-def test_an_unclean_election_is_over_once_enough_are_in_sync(build: HistoryBuilder) -> None:
-    unclean(build)
-    (during,) = build.raised("KP003")
-    assert not during.is_over
-    build.partition("t-0", 30, isr=[13, 11], leader_recovery_state="RECOVERING")
-    build.partition("t-0", 40, leader_recovery_state="RECOVERED")
-    assert [finding.is_over for finding in build.raised("KP003")] == [True]
 
 
 @pytest.mark.parametrize(
@@ -248,9 +243,7 @@ def test_partitions_whose_history_begins_in_the_middle(build: HistoryBuilder) ->
     build.three_nodes().brokers(11, 12, 13)
     build.partition("t-0", 10, "unclean_election", isr=[13], leader=13, election="unclean")
     build.partition("u-0", 11, "reassignment_completed", isr=[11])
-    (found,) = build.raised("KP003")
-    assert found.subject == "t-0"
-    assert not any("last state with a leader" in fact.text for fact in found.evidence)
+    assert build.raised("KP020") == []
     assert build.raised("KP014") == []
 
 

@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.rules.judging import check
+from kraft_audit.rules.rule_model import FOR_EVER
 from kraft_audit.rules.rule_settings import RuleSettingsError, apply_waivers, load_waivers, matches, parse_waivers
 from kraft_audit.tables.gold import JUDGED_FINDINGS
 from tests.builders.histories import CLUSTER_ID, HistoryBuilder
@@ -42,10 +44,10 @@ def test_waived_until_the_end_of_the_day(build: HistoryBuilder) -> None:
 @pytest.mark.parametrize("subject", ["voters [1, 2, 3]", "user [3]", "topic t[!a]"])
 def test_a_subject_with_the_signs_of_a_pattern_fits_itself(subject: str) -> None:
     (waiver,) = parse_waivers(WAIVER.replace("topic metrics-*", subject), "waivers.yaml")
-    assert matches(waiver, rule="KP010", cluster_id=CLUSTER_ID, subject=subject)
-    assert not matches(waiver, rule="KP010", cluster_id=CLUSTER_ID, subject=f"{subject}b")
+    assert matches(waiver, rule="KP010", cluster_id=CLUSTER_ID, subject=subject, from_ms=1)
+    assert not matches(waiver, rule="KP010", cluster_id=CLUSTER_ID, subject=f"{subject}b", from_ms=1)
     (pattern,) = parse_waivers(WAIVER.replace("topic metrics-*", "user [[]?]"), "waivers.yaml")
-    assert matches(pattern, rule="KP010", cluster_id=CLUSTER_ID, subject="user [3]") == (waiver != pattern)
+    assert matches(pattern, rule="KP010", cluster_id=CLUSTER_ID, subject="user [3]", from_ms=1) == (waiver != pattern)
 
 
 def test_expired_is_a_finding_again(build: HistoryBuilder) -> None:
@@ -79,9 +81,13 @@ def test_the_example_can_be_loaded(project_root: Path) -> None:
         (
             "why: cheap",
             "wy: cheap",
-            "w.yaml: waivers[0].wy: 'cheap': expected one of rule, cluster, subject, who, why, until",
+            "w.yaml: waivers[0].wy: 'cheap': expected one of rule, cluster, subject, who, why, until, before",
         ),
-        (WAIVER, "waivers: [ops]", "w.yaml: waivers[0]: 'ops': expected rule, cluster, subject, who, why, until"),
+        (
+            WAIVER,
+            "waivers: [ops]",
+            "w.yaml: waivers[0]: 'ops': expected rule, cluster, subject, who, why, until, before",
+        ),
     ],
 )
 def test_one_line_for_an_entry_that_cannot_be_used(old: str, new: str, line: str) -> None:
@@ -112,3 +118,38 @@ def test_rows_of_the_table(build: HistoryBuilder) -> None:
     assert by_subject["topic orders"]["from_offset"] == 10
     raised = [row["finding_id"] for row in batch.to_pylist() if row["status"] == "raised"]
     assert len(set(raised)) == len(raised)
+
+
+LOSS = {"rule": "KP020", "who": "payments", "why": "sent again"}
+
+
+def test_a_loss_is_acknowledged_without_a_day_and_the_next_one_is_not() -> None:
+    text = "waivers: [{rule: KP020, who: payments, why: sent again, before: 2026-11-21T01:34:26Z}]"
+    (waiver,) = parse_waivers(text, "w.yaml")
+    assert (waiver.until, waiver.before_ms) == (FOR_EVER, 1_795_224_866_000)
+    about = {"rule": "KP020", "cluster_id": CLUSTER_ID, "subject": "t-0"}
+    assert matches(waiver, **about, from_ms=1_795_224_865_999)
+    assert not matches(waiver, **about, from_ms=1_795_224_866_000)
+    assert not matches(waiver, **about, from_ms=None)
+
+
+def test_a_waiver_of_an_earlier_name_of_the_rule_still_applies() -> None:
+    (waiver,) = parse_waivers("waivers: [{rule: KP003, who: a, why: b, until: 2027-01-31}]", "w.yaml")
+    assert (waiver.rule, waiver.before_ms) == ("KP020", None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (LOSS, "waivers[0].until: None: expected a day such as 2027-01-31"),
+        ({**LOSS, "before": "soon"}, "waivers[0].before: 'soon': expected a time such as 2027-01-31T12:00:00Z"),
+        (
+            {**LOSS, "rule": "KP010", "before": "2027-01-31T12:00:00Z"},
+            "waivers[0].until: None: expected a day such as 2027-01-31",
+        ),
+    ],
+)
+def test_what_a_loss_cannot_be_acknowledged_by(entry: dict[str, str], problem: str) -> None:
+    with pytest.raises(RuleSettingsError) as caught:
+        parse_waivers(yaml.safe_dump({"waivers": [entry]}), "w.yaml")
+    assert str(caught.value) == f"w.yaml: {problem}"

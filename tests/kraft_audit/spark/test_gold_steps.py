@@ -186,23 +186,32 @@ def test_s3_is_s3a_to_the_jvm() -> None:
         assert SparkGold(DeltaLake(uri), no_session).place("x") == place
 
 
-def test_the_summary_says_what_is_open_in_each_cluster() -> None:
-    """The most urgent cluster first; one of which nothing is open is only counted."""
-    counts = FindingCounts({"critical": 2, "high": 0, "medium": 1, "low": 0}, waived=3, expired=0, undecided=4)
-    assert findings_line(counts) == "3 open (2 critical, 1 medium), 3 waived, 4 undecided"
+def test_the_summary_says_which_clusters_need_action() -> None:
+    """The first cluster's page was asked; the second is one of a lake that no page can be made of."""
+    counts = FindingCounts({"critical": 2, "high": 2, "medium": 1, "low": 3}, waived=3, expired=0, undecided=4)
+    assert findings_line(counts) == "8 open (2 critical, 2 high, 1 medium, 3 low), 3 waived, 4 undecided"
+    asked = {"wrong": "No leader in epoch 9", "since_ms": 1_795_224_970_318, "next_command": "kraft-audit quorum a"}
     states = [
-        ClusterSummary("a", "orders", "no leader", ("Epoch 9 has no leader", "Broker 13 lost"), {"critical": 2}, {}),
-        ClusterSummary("b", "logs", "no alarm", (), {"high": 2}, {"KB003": 2}),
-        ClusterSummary("c", "quiet", "no alarm", (), {"low": 3}, {}),
+        ClusterSummary("a", "orders", True, ("Epoch 9 has no leader",), {"critical": 2}, {}, **asked),
+        ClusterSummary("b", "logs", True, ("Broker 13 was lost",), {"high": 3}, {"KB003": 2, "KB010": 1}),
+        ClusterSummary("c", "quiet", False, (), {"low": 3}, {}),
     ]
     assert [state.urgency for state in states] == sorted(state.urgency for state in states)
-    lines = summary_text(RunResult("lake", findings=counts, states=states)).splitlines()
-    assert lines[4:8] == [
-        "  orders  no leader         Epoch 9 has no leader",
-        "                            Broker 13 lost",
-        "  logs    no alarm          critical or high: KB003 (2)",
-        "  1 cluster without an open incident or alarm",
+    result = RunResult("lake", plans=[7], clusters=3, findings=counts, states=states, unread={"far": "no such folder"})
+    assert summary_text(result, str.upper).splitlines() == [
+        "2 of 3 clusters need action, 1 could not be read",
+        "  orders  No leader in epoch 9, since 2026-11-21 01:36:10 UTC.   KRAFT-AUDIT QUORUM A",
+        "  logs    Broker 13 was lost; critical or high: KB003 (2), KB010",
+        "  far  could not be read, or only in part: no such folder",
+        "found  8 open (2 critical, 2 high, 1 medium, 3 low), 3 waived, 4 undecided",
+        "read   3 clusters; 0 replicas in 0 captures; 0 batches, 0 records (plan 7, 0 s)",
+        "pages  KRAFT-AUDIT REPORT LAKE --OUT SITE",
     ]
-    as_json = RunResult("lake", findings=counts, states=states).to_dict()
+    as_json = json.loads(json.dumps(result.to_dict()))
     assert as_json["findings"]["open"]["critical"] == 2
-    assert json.loads(json.dumps(as_json))["states"][0]["quorum"] == "no leader"
+    assert as_json["states"][0]["next_command"] == "kraft-audit quorum a"
+
+
+def test_without_findings_the_summary_says_only_what_was_read() -> None:
+    result = RunResult("lake", plans=[1], unchanged=2, seconds={"plan": 1.2, "stage": 2.0})
+    assert summary_text(result) == "read   nothing new in 2 clusters (plan 1, 3 s)\n"

@@ -94,7 +94,8 @@ except Exception as problem:
 
 def test_format_kraft_on_the_oldest(oldest_python: Path, project_root: Path, samples: Path) -> None:
     """Found without a registration. Filters are not pushed before Spark 4.1, and streams need 4.2: said in one line."""
-    from kraft_audit.lake.staging.cluster_reading import plan_of_path, read_table
+    from kraft_audit.lake.staging.cluster_reading import read_table
+    from kraft_audit.spark.planned_paths import plans_below
     from kraft_codec.schemas import Dialect
 
     path = samples / SAMPLES[0]
@@ -105,7 +106,7 @@ def test_format_kraft_on_the_oldest(oldest_python: Path, project_root: Path, sam
 
     rows = [
         row
-        for plan in plan_of_path(str(path), Dialect.KIP853, None)
+        for plan in plans_below([str(path)], Dialect.KIP853, None)
         for batch in read_table(plan_to_json(plan), "records", None, None, bytes(16).hex())
         for row in batch.select(["record_type", "offset"]).to_pylist()
     ]

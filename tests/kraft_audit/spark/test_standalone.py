@@ -173,8 +173,9 @@ def test_a_run_on_a_cluster_of_processes(
     assert json.loads(done.stdout.splitlines()[-1])["plans"] == [1]
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)
 
-    ended = submit("risk", file)
-    assert ended.returncode == 0, ended.stderr[-4000:]
+    for step in ("findings", "risk"):
+        ended = submit("run", file, "--only", step)
+        assert ended.returncode == 0, (step, ended.stderr[-4000:])
     program = [
         sys.executable,
         "-c",
@@ -203,8 +204,8 @@ def test_every_other_job_on_a_cluster_of_processes(
     without_spark.run(fleet)
     site = str(tmp_path / "pages")
     for job, *arguments in (
-        ("quality", fleet.lake), ("publish", fleet.lake, "--out", site), ("maintain", fleet.lake, "--dry-run"),
-        ("reaudit", "--lake", fleet.lake),
+        ("quality", fleet.lake), ("report", fleet.lake, "--out", site), ("maintain", fleet.lake, "--dry-run"),
+        ("run", "--from", "archive", "--lake", fleet.lake),
     ):  # fmt: skip
         ended = submit(job, *arguments)
         assert ended.returncode == 0, (job, ended.stderr[-4000:])

@@ -64,7 +64,7 @@ def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
 def assert_same_rows(found: DataFrame, expected: DataFrame) -> None:
     """Schema and rows, without the columns that say when something was read."""
     keep = [column for column in expected.columns if column not in WHEN]
-    if "evidence" in keep:
+    if "evidence:array<struct<" in expected.schema.simpleString():  # those of losses are lines of text
         # The time of what a disk holds is when it was read.
         is_read = "each.path IS NOT NULL AND each.file_name IS NULL"
         times = f"CASE WHEN {is_read} THEN NULL ELSE each.timestamp_ms END"

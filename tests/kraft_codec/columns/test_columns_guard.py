@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-CASES = int(os.environ.get("KRAFT_AUDIT_GUARD_CASES", "300"))
+CASES = int(os.environ.get("KRAFT_AUDIT_GUARD_CASES", "150"))
 
 # It runs in a process of its own: a stray access ends that with a signal. Every array that the decoder makes, and every
 # buffer that it reads, is put flush against a page that may not be touched; a second run puts them flush after one.

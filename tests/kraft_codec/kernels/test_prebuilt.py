@@ -114,6 +114,7 @@ def test_without_library_and_compiler_the_extra_is_named(built: Path, monkeypatc
     assert native._UNDER_WAY == []
 
 
+@pytest.mark.slow
 def test_a_command_without_kernels_is_one_line(project_root: Path) -> None:
     script = (
         "import sys\n"

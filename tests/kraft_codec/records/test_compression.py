@@ -95,6 +95,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_bomb_stops_at_its_cap_and_costs_no_more(codec: Codec) -> None:
     bomb = BOMBS[codec]()

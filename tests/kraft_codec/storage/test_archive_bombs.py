@@ -68,6 +68,7 @@ def test_zeros_without_end_after_the_archive_are_a_bomb_too(good: dict[str, byte
         assert_damages(assert_good(storage, good), {"incident": Reason.LIMIT})
 
 
+@pytest.mark.slow
 def test_headers_without_end_are_a_bomb_too(good: dict[str, bytes]) -> None:
     data = gzip.compress(good_tar(good) + header(b"x") * 60_000, 9)
     with open_archive(data, SMALL) as storage:

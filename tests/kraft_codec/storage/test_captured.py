@@ -34,7 +34,7 @@ def store(nodes: list[Path], tmp_path: Path) -> Path:
 
 
 def contents(path: Path) -> dict[str, dict[str, bytes]]:
-    """Files of each replica by its node: name → bytes, of the kinds that are copied."""
+    """Files of each replica by its node: name → bytes, of the kinds that are copied as they are."""
     with open_storage(path) as storage:
         found = discover(storage)
         assert found.damages == ()
@@ -42,7 +42,7 @@ def contents(path: Path) -> dict[str, dict[str, bytes]]:
             storage.read_small(f"{replica.node_dir}/meta.properties".lstrip("/")).decode(): {
                 file.name: storage.read_small(file.path)
                 for file in replica.files
-                if not file.name.endswith((".index", ".timeindex", ".snapshot", "-offset-checkpoint"))
+                if not file.name.endswith((".index", ".timeindex", ".snapshot", "-offset-checkpoint", ".jsonl.gz"))
             }
             for replica in found.replicas
         }

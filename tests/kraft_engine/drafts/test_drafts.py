@@ -32,6 +32,7 @@ def test_kip856_replaces_disks_and_loses_nothing() -> None:
     assert removed or SEED_COUNT < 100
 
 
+@pytest.mark.slow
 def test_kip642_moves_to_any_target_one_voter_at_a_time() -> None:
     finished = 0
     for seed in range(SEED_COUNT):

@@ -76,6 +76,19 @@ def test_records_and_headers_of_the_findings(small_corpus: Path, tmp_path: Path)
     assert verify_pack(tmp_path / "a.zip").is_whole
 
 
+def test_losses_have_a_row_each(captured_logs: Path, tmp_path: Path) -> None:
+    """The nine partitions whose last known leader was elected after all brokers were killed, as KP020 names them."""
+    evidence = _evidence(captured_logs / "elr" / "29-stopped")
+    write_pack(tmp_path / "a.zip", [evidence], tool_version="1", made_at_ms=5)
+    with zipfile.ZipFile(tmp_path / "a.zip") as zipped:
+        (name,) = [name for name in zipped.namelist() if name.endswith("losses.jsonl")]
+        rows = [json.loads(line) for line in zipped.read(name).splitlines()]
+    reported = {f"{row['topic']}-{row['partition']}" for row in rows if row["grade"] in ("possible", "proven")}
+    assert reported == {f.subject for f in evidence.findings if f.rule == "KP020" and f.status == "raised"}
+    assert len(reported) == 9
+    assert all(row["evidence"] for row in rows)
+
+
 def test_same_evidence_same_bytes(build: HistoryBuilder, tmp_path: Path) -> None:
     history = build.three_nodes().history()
     evidence = ClusterEvidence(history, list(check(history)))
@@ -108,7 +121,7 @@ def test_packs_of_one_input_differ_by_times_of_reading_alone(small_corpus: Path,
 
 def test_a_whole_pack(pack: Path) -> None:
     verdict = verify_pack(pack)
-    assert (verdict.problems, verdict.file_count) == ((), 12)
+    assert (verdict.problems, verdict.file_count) == ((), 13)
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,7 @@ def first_seen(lake: DeltaLake, table: str = "findings") -> dict[str, int]:
     return {row["finding_id"]: row["first_plan"] for row in read}
 
 
+@pytest.mark.slow
 def test_a_history_that_is_split_off_keeps_when_its_findings_were_first_seen(
     plans: Plans, table: FindingsTable
 ) -> None:
@@ -313,6 +314,7 @@ def test_a_disk_that_fails_in_a_merge_is_reported_in_one_line(
     assert seen(plans.lake) == model(plans.said)
 
 
+@pytest.mark.slow
 def test_waivers_hold_until_their_day_and_no_longer(plans: Plans, table: FindingsTable) -> None:
     plans.close({"a": [found("a", "t-0"), found("a", "t-1"), found("a", "old", is_over=True)]})
     until = Waiver("KP001", "a", "t-*", "team", "planned", "2027-01-15")
@@ -339,6 +341,7 @@ def test_waivers_hold_until_their_day_and_no_longer(plans: Plans, table: Finding
     assert {("t-0", "waived"), ("t-0", "open"), ("t-1", "closed")} <= set(reported)
 
 
+@pytest.mark.slow
 def test_what_a_rescue_declares_is_waived_as_long_as_plans_say_so(plans: Plans, table: FindingsTable) -> None:
     """A plan's own rows say it; another episode of the same finding that lasts is an open finding."""
     declared = Waiver("KP001", "a", "t-0", DECLARED_BY, "a rescue", FOR_EVER)
@@ -360,6 +363,7 @@ def test_what_a_rescue_declares_is_waived_as_long_as_plans_say_so(plans: Plans, 
     assert state_after() == ("closed", None)
 
 
+@pytest.mark.slow
 def test_open_findings_of_a_build_without_episodes_are_counted(plans: Plans, table: FindingsTable) -> None:
     plans.close({"a": [found("a", "t-0"), found("a", "old", is_over=True)], "b": [found("b", "t-0")]})
     table.update(NOW_MS)
@@ -385,7 +389,7 @@ def test_the_table_is_its_contract_and_plain(plans: Plans, table: FindingsTable)
 
 def test_waivers_that_change_nothing_give_no_rows() -> None:
     waiver = Waiver("KP001", "*", "t-0", "team", "why", "2027-01-15")
-    row = {"finding_id": "1", "rule": "KP001", "cluster_id": "a", "subject": "t-0"}
+    row = {"finding_id": "1", "rule": "KP001", "cluster_id": "a", "subject": "t-0", "from_ms": 1}
     fresh = {**row, "state": "open", "waiver": None, "expired_waiver": None}
     (changed,) = waived_rows([fresh], [waiver], 0)
     assert changed["state"] == "waived"
@@ -397,6 +401,7 @@ def test_waivers_that_change_nothing_give_no_rows() -> None:
     assert back["state"] == "open"
 
 
+@pytest.mark.slow
 def test_a_rule_that_could_not_look_closes_nothing(plans: Plans, table: FindingsTable) -> None:
     """As where the log is gone; what it does not say of one subject alone, it closes."""
     plans.close({"a": [found("a", "t-0"), found("a", "node 1", rule=KB003)]})
@@ -440,3 +445,23 @@ def test_what_began_on_records_that_the_quorum_did_not_keep_is_reverted(plans: P
     }
     episodes = plans.lake.query("SELECT finding_id, closed_by FROM finding_episodes", "finding_episodes").to_pylist()
     assert {row["finding_id"]: row["closed_by"] for row in episodes} == closed_by
+
+
+@pytest.mark.slow
+def test_a_loss_stays_open_when_no_plan_finds_it_any_more_until_it_is_acknowledged(
+    plans: Plans, table: FindingsTable
+) -> None:
+    """Kafka deletes the record of the loss; only a person ends it, and the next loss is open again."""
+    kp020 = rules()["KP020"]
+    plans.close({"a": [found("a", "t-0", rule=kp020), found("a", "t-1")]})
+    plans.close({"a": []})
+    table.update(NOW_MS)
+    states = {row["rule"]: row["state"] for row in rows(plans.lake).values()}
+    assert states == {"KP020": "open", "KP001": "closed"}
+    waiver = Waiver("KP020", "a", "*", "payments", "sent again", FOR_EVER, before_ms=501)
+    FindingsTable(table.gold, [waiver]).update(NOW_MS)
+    assert {row["rule"]: row["state"] for row in rows(plans.lake).values()}["KP020"] == "waived"
+    later = finding_of(kp020, "a", Case("t-0", "again", from_offset=9, from_ms=501, key="t-0 7"))
+    plans.close({"a": [later]})
+    FindingsTable(table.gold, [waiver]).update(NOW_MS)
+    assert rows(plans.lake)[later.finding_id]["state"] == "open"

@@ -93,6 +93,23 @@ def test_opened_worse_resolved(lake: NotifiedLake, hook: Listener, tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_each_loss_is_said_whatever_incident_explains_it(lake: NotifiedLake, hook: Listener, tmp_path: Path) -> None:
+    """It outlasts the incident, also one that began and ended between two runs; the next loss is said as well."""
+    file = config(tmp_path, hook)
+    lake.run(["a"], [incident()])
+    lake.lose("a", T0, incident_id="i1")
+    lake.lose("a", T0 + 500)
+    call(lake, file)
+    call(lake, file)
+    lost = "KP020 records-lost: records lost (and 1 more)"
+    assert sorted(body["headline"] for body in hook.bodies) == ["Broker 13 is lost", lost]
+    lake.run(["a"], [incident()])
+    lake.lose("a", T0 + HOUR_MS)
+    call(lake, file, T0 + HOUR_MS)
+    assert [body["headline"] for body in hook.bodies[2:]] == ["KP020 records-lost: records lost"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("hours", "name", "event"), [(5, "i1", "reopened"), (7, "i9", "opened")])
 def test_what_comes_back_within_six_hours_is_the_same(
     lake: NotifiedLake, hook: Listener, tmp_path: Path, hours: int, name: str, event: str

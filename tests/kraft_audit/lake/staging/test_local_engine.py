@@ -104,7 +104,7 @@ def test_a_lake_that_is_damaged_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "environment", "text"),
     [
-        (("--engine", "local", "--committer", "spark"), {}, "--engine: local: this lake's committer is spark"),
+        (("--engine", "local", "--committer", "spark"), {}, "--engine local: the committer is spark"),
         (("--engine", "spark"), WITHOUT_JAVA, "no java that runs"),
         ((), {**WITHOUT_JAVA, "SPARK_HOME": "/opt/spark"}, "no java that runs"),
     ],

@@ -11,8 +11,9 @@ import pytest
 
 from kraft_audit.quorum.committed_interval import committed_interval
 from kraft_audit.quorum.voter_history import VoterSet, in_effect
+from kraft_audit.recovery.may_i.durability import durability
 from kraft_audit.recovery.may_i.electorate import NO_EPOCH
-from kraft_audit.recovery.may_i.start_safety import StartSafety, durability, start_safety
+from kraft_audit.recovery.may_i.start_safety import StartSafety, start_safety
 from tests.builders.election_model import loss_within, moment_of
 from tests.builders.small_raft import SmallRaft, capture
 
@@ -88,6 +89,7 @@ def judge(seeds: range, steps: int) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_answers_agree_with_every_election_that_can_be_held() -> None:
     counts = judge(range(400), 2)
     assert counts["yes"] >= 80, counts
@@ -99,6 +101,7 @@ def test_answers_agree_with_longer_schedules() -> None:
     judge(range(1_000, 1_150), 3)
 
 
+@pytest.mark.slow
 def test_a_quorum_at_rest_whose_disks_are_all_there_is_decided() -> None:
     """Where all disks were read, none forgot, and what is committed is known to the record."""
     counts: Counter[str] = Counter()
@@ -115,6 +118,7 @@ def test_a_quorum_at_rest_whose_disks_are_all_there_is_decided() -> None:
     assert counts["undecided"] <= 0.05 * counts.total(), counts
 
 
+@pytest.mark.slow
 def test_no_election_loses_what_cannot_be_lost() -> None:
     """All voters run. What stands one record further is lost by some election, or by none that is won at once."""
     held = lost = 0

@@ -70,7 +70,7 @@ def held(history: ClusterHistory) -> Counter[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 15))])
+@pytest.mark.parametrize("seed", range(15))
 def test_copies_say_what_rows_of_each_disk_say(seed: int, tmp_path: Path) -> None:
     history, flat = histories(KINDS[seed % len(KINDS)], seed, tmp_path)
     table, copies = history.tables["batches"], history.tables[BATCH_COPIES.name]
@@ -115,6 +115,7 @@ def pieces(draw: st.DrawFn) -> list[pa.RecordBatch]:
     return found
 
 
+@pytest.mark.slow
 @given(pieces())
 def test_every_row_comes_back_as_it_was(given_rows: list[pa.RecordBatch]) -> None:
     finder, stored = CopyFinder(), list[pa.RecordBatch]()

@@ -34,7 +34,7 @@ def large(build: HistoryBuilder) -> HistoryBuilder:
     build.three_nodes().brokers(11, 12, 13)
     for number in range(40):
         name, topic_id = f"t{number % 20}-{number // 20}", f"id-{number % 20}"
-        unclean = {"isr": [13], "leader": 13, "election": "unclean", "leader_recovery_state": "RECOVERING"}
+        unclean = {"isr": [13], "leader": 13, "leader_epoch": 1, "leader_recovery_state": "RECOVERING"}
         build.partition(name, 10 + number, "created", topic_id=topic_id)
         build.partition(name, 60 + number, isr=[11], elr=[12] if number % 3 else [], topic_id=topic_id)
         if number % 4 == 0:

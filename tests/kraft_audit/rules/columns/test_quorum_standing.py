@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kraft_audit.rules.cluster_history import OperatorWord
-from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing, quorum_standing, stopped_brokers
+from kraft_audit.rules.columns.broker_stops import stopped_brokers
+from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing, quorum_standing
 from tests.builders.histories import T0, HistoryBuilder
 
 

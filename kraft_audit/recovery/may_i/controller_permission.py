@@ -1,0 +1,279 @@
+"""May this controller be started, restarted, wiped, removed, or lose its volume: what elections could do."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Final
+
+from kraft_audit.quorum.open_interval import DIFFERENT_MOMENTS
+from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.recovery.may_i.controller_case import ControllerCase
+from kraft_audit.recovery.may_i.doubted_disks import doubts_of
+from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
+from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.captures import newest_round, replica_end
+from kraft_audit.rules.columns.configured_voters import condition_text, configured_voters
+from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
+from kraft_audit.rules.columns.voter_sets import voter_ids
+from kraft_audit.text.readable import capitalized, listed, nouns
+
+NEAR_RECORDS: Final = 1_000
+"""A voter whose log ends so close to `low` has the rest after a fetch or two: copies of running nodes differ so far."""
+
+
+def controller_permission(
+    question: Question, safety: StartSafety | None, undecided: str | None, history: ClusterHistory
+) -> Permission | None:
+    """The answer for a controller; None where no disk, voter set or registration has a node of that id."""
+    if safety is None:
+        if question.action is Action.START and _is_first_start(history):
+            return Permission(Verdict.YES, "Every voter is formatted and was never started: there is nothing to lose.")
+        reason = f"No log is known to be the canonical one: {undecided}."
+        return Permission(Verdict.UNDECIDED, reason, (f"kraft-audit diverge {shlex.quote(question.path)}",))
+    if safety.rival is not None:
+        return _order_first(question, safety.rival)
+    registered = {row["controller_id"] for row in history.rows("controller_changes")}
+    captured = {disk.node_id for disk in safety.disks}
+    if question.node_id not in captured | registered:
+        return None
+    answer = _without_doubt(question, safety, history)
+    if answer.verdict is not Verdict.YES and undecided is not None and undecided.startswith(DIFFERENT_MOMENTS):
+        # The disks themselves may hold what their copies lack.
+        again = f"{capitalized(undecided)}. Then ask again."
+        return replace(answer, next_steps=(again, *answer.next_steps))
+    return answer
+
+
+def _order_first(question: Question, rival: RivalCapture) -> Permission:
+    """Undecided, as the disks that the answer would be about may be those of an earlier time."""
+    asked = f"kraft-audit may-i {question.action} {question.node_id} {shlex.quote(question.path)} --capture"
+    step = f"Ask about the capture that was copied last, alone: {asked} {shlex.quote(rival.capture)}"
+    return Permission(Verdict.UNDECIDED, rival.reason, (step,))
+
+
+def _without_doubt(question: Question, safety: StartSafety, history: ClusterHistory) -> Permission:
+    """The answer; no *yes* about a disk that contradicts itself, and none that needs such a disk to run."""
+    case = _Answers(question, safety, history)
+    answer, doubts = case.answer(), doubts_of(case.running)
+    if question.node_id in doubts:
+        own = {question.node_id: doubts[question.node_id]}
+        return answer if answer.verdict is Verdict.NO else case.in_doubt(own, "")
+    if answer.verdict is not Verdict.YES or not doubts:
+        return answer
+    away = replace(question, stopped=question.stopped | doubts.keys())
+    without = _Answers(away, safety, history).answer()
+    return answer if without.verdict is Verdict.YES else case.in_doubt(doubts, without.reason)
+
+
+def _is_first_start(history: ClusterHistory) -> bool:
+    """Whether all voters of the one checkpoint that disks are formatted with were read, and none ever started."""
+    first_sets = set(map(voter_ids, history.rows("voter_sets")))
+    read = {row["node_id"] for row in newest_round(history)}
+    is_one = len(first_sets) == 1 and max(first_sets) <= read and not any(map(replica_end, history.rows("captures")))
+    return is_one and quorum_standing(history).standing is Standing.EMPTY
+
+
+def _and_only_while(answer: Permission, condition: str) -> Permission:
+    return replace(answer, reason=f"{answer.reason} {condition}") if answer.verdict is Verdict.YES else answer
+
+
+class _Answers(ControllerCase):
+    """One question about one controller, answered."""
+
+    def answer(self) -> Permission:
+        answer = self._of_log()
+        if self.question.action not in (Action.START, Action.RESTART, Action.WIPE):
+            return answer
+        if self.question.action is not Action.WIPE and not any(
+            disk.is_captured and disk.node_id == self.node_id for disk in self.safety.disks
+        ):
+            return answer if answer.verdict is not Verdict.YES else self._unseen()
+        if self.voters is not None and self.voters.kraft_version > 0:
+            return answer
+        if self.question.voters:
+            condition = condition_text(self.question.voters, self.question.voters | {self.node_id})
+            return _and_only_while(answer, condition)
+        return self._configured(answer)
+
+    def _of_log(self) -> Permission:
+        """The answer by log, votes and the set that the disk goes by, as far as these show it."""
+        if not self.is_voter:
+            reason = f"Node {self.node_id} is no voter in any log that was read: it can neither be elected nor vote."
+            return self.permission(Verdict.YES, reason)
+        return {
+            Action.START: self._start,
+            Action.RESTART: self._restart,
+            Action.WIPE: self._wipe,
+            Action.REMOVE: self._remove,
+            Action.DELETE_VOLUME: self._delete_volume,
+        }[self.question.action]()
+
+    # At kraft.version 0
+
+    def _configured(self, answer: Permission) -> Permission:
+        """The answer, unless what nodes read in controller.quorum.voters contradicts it or leaves it open."""
+        configured = configured_voters(self.history)
+        ask = f"Ask with what it reads on every node: {self.command(voters=configured.suggested)}"
+        set_alike = f"Set controller.quorum.voters alike on {listed(configured.suggested)} first."
+        running = {disk.node_id for disk in self.running}
+        if (self_elected := configured.reason_self_elected(running, self.safety.low)) is not None:
+            return self.permission(Verdict.NO, self_elected, ask)
+        if configured.are_different and not (self.question.action is Action.START and configured.emptied):
+            election = self.safety.losing(self.running)
+            lost = self.may_text(election, None) if election else "They can elect two leaders, or none."
+            reason = f"Nodes go by different voters: {configured.sets_text}. {lost}"
+            return self.permission(Verdict.NO, reason, set_alike, ask)
+        undecided = configured.reason_undecided(self.node_id)
+        if answer.verdict is not Verdict.YES or undecided is None:
+            return _and_only_while(answer, configured.condition(self.node_id))
+        return self.permission(Verdict.UNDECIDED, undecided, *((set_alike,) if configured.emptied else ()), ask)
+
+    def _unseen(self) -> Permission:
+        reason = f"Nothing here shows the disk of node {self.node_id}."
+        step = f"Copy its disk below {shlex.quote(self.question.path)}, then: {self.command()}"
+        return self.permission(Verdict.UNDECIDED, reason, step)
+
+    # Each action
+
+    def _start(self) -> Permission:
+        doubt = self.doubt(self.running)
+        if doubt is not None:
+            return doubt
+        electorate = [disk for disk in self.running if self.voters is not None and disk.node_id in self.voters.ids]
+        needed = majority(len(self.voters.ids)) if self.voters else 1
+        if len({disk.node_id for disk in electorate}) < needed:
+            reason = (
+                f"Nothing can be elected: {len(electorate)} of {needed} voters that are needed run then, so nothing "
+                "can be lost."
+            )
+            return self.permission(Verdict.YES, reason, *self.start_more())
+        return self.permission(Verdict.YES, self.safe_text(electorate), *self.check_quorum())
+
+    def _restart(self) -> Permission:
+        started = self._start()
+        if started.verdict is not Verdict.YES:
+            return started
+        ids = self.voters.ids if self.voters else frozenset()
+        # Two disks that say the same node id are one voter.
+        held = {disk.node_id: disk.held_to for disk in sorted(self.running, key=lambda disk: -disk.held_to)}
+        rest = ids & held.keys() - {self.node_id}
+        needed = majority(len(ids))
+        if len(rest) < needed and self.node_id in ids:
+            reason = (
+                f"Outage: without node {self.node_id}, {len(rest)} of {needed} voters that are needed run, so nothing "
+                "can be written until it is back. No committed record is lost."
+            )
+            return self.permission(Verdict.NO, reason, *self.start_more())
+        near = {node_id for node_id in rest if held[node_id] + NEAR_RECORDS >= self.safety.low}
+        unread = rest & {disk.node_id for disk in self.running if not disk.is_captured}
+        if len(near) < needed <= len(near | unread) and self.node_id in ids:
+            disks = nouns("node", sorted(unread - near))
+            reason = (
+                f"It depends on the disks of {disks}, which nothing here shows: whether they lag, so that writes wait."
+            )
+            step = f"Copy the disks of {disks} below {shlex.quote(self.question.path)}, then: {self.command()}"
+            return self.permission(Verdict.UNDECIDED, reason, step)
+        if len(near) < needed and self.node_id in ids:
+            behind = listed(sorted(rest - near))
+            reason = (
+                f"Stall: voters {behind} lag more than {NEAR_RECORDS} records behind offset {self.safety.low}, so "
+                f"writes wait for them while node {self.node_id} is away. No committed record is lost."
+            )
+            return self.permission(Verdict.NO, reason, *self.check_quorum("--replication"))
+        return started
+
+    def _wipe(self) -> Permission:
+        if self.voters is not None and self.voters.ids == {self.node_id}:
+            reason = f"Node {self.node_id} is the only voter: its disk is all of the cluster's metadata."
+            return self.permission(Verdict.NO, reason, *self.second_voter())
+        own = [disk for disk in self.running if disk.node_id == self.node_id]
+        known_to = max(
+            [self.safety.newest_epoch if disk.state is None else disk.state.epoch for disk in own], default=-1
+        )
+        emptied, sure = self.safety.after_wipe(self.node_id, self.running, known_to)
+        doubt = self.doubt(emptied, sure)
+        if doubt is not None:
+            return replace(doubt, next_steps=self.replace_voter() or doubt.next_steps)
+        ids = self.voters.ids - {self.node_id} if self.voters else frozenset()
+        beyond = {
+            disk.node_id
+            for disk in self.safety.disks
+            if disk.node_id in ids - self.question.gone and disk.state is not None and disk.state.epoch > known_to
+        }
+        needed = majority(len(ids) + 1)
+        if len(beyond) < needed:
+            reason = (
+                f"Node {self.node_id} may have voted in epoch {known_to}, and its empty disk could vote there again: "
+                f"{len(beyond)} of {needed} other voters that are needed have persisted a later epoch."
+            )
+            steps = self.replace_voter() or (
+                f"Stop node {self.node_id}, restart the leading controller so that a later epoch begins, and copy all "
+                f"other voters again: {self.command(Action.WIPE)}",
+            )
+            return self.permission(Verdict.UNDECIDED, reason, *steps)
+        reason = (
+            f"A majority without node {self.node_id} holds every committed record and has passed epoch {known_to}, "
+            "the last in which it may have voted."
+        )
+        return self.permission(Verdict.YES, reason, *self.replace_voter())
+
+    def _remove(self) -> Permission:
+        voters = self.voters
+        if voters is None or self.node_id not in voters.ids:
+            return self.permission(Verdict.YES, f"Node {self.node_id} is no voter now: there is nothing to remove.")
+        if voters.kraft_version == 0:
+            reason = (
+                "At kraft.version 0 the voters are those of controller.quorum.voters on every node: remove-controller "
+                "is refused."
+            )
+            return self.permission(Verdict.NO, reason, self.raise_kraft_version())
+        rest = voters.ids - {self.node_id}
+        if not rest:
+            return self.permission(Verdict.NO, f"Node {self.node_id} is the only voter.")
+        running = {disk.node_id for disk in self.running if disk.node_id in rest}
+        if len(running) < majority(len(rest)):
+            reason = (
+                f"{len(running)} of the {majority(len(rest))} other voters that are needed run: the removal could not "
+                "be committed."
+            )
+            return self.permission(Verdict.NO, reason, *self.start_more())
+        epoch, leader = self.leader()
+        if leader is None:
+            reason = f"No captured disk names a leader of epoch {epoch}: without one no voter can be removed."
+            return self.permission(Verdict.NO, reason, *self.start_more())
+        start = self.safety.chain.leaders.get(epoch)
+        if start is None or start.offset >= self.safety.low:
+            reason = (
+                f"Node {leader} leads epoch {epoch}, which is not proven committed: it refuses changes of the voters "
+                "until it is."
+            )
+            return self.permission(Verdict.UNDECIDED, reason, *self.check_quorum())
+        rest_disks = [disk for disk in self.running if disk.node_id != self.node_id]
+        # Until it is removed it runs and votes too, unless nothing shows its disk.
+        before = [disk for disk in self.running if disk.node_id != self.node_id or disk.is_captured]
+        doubt = self.doubt(rest_disks) or self.doubt(before)
+        if doubt is not None:
+            return doubt
+        reason = f"Node {leader} leads epoch {epoch}, which is committed, and {listed(sorted(running))} remain."
+        return self.permission(Verdict.YES, reason, self.remove_command(voters))
+
+    def _delete_volume(self) -> Permission:
+        ids = self.voters.ids if self.voters else frozenset()
+        rest = [disk for disk in self.safety.disks if disk.node_id not in self.question.gone | {self.node_id}]
+        remaining = sorted({disk.node_id for disk in rest} & ids)
+        needed = majority(len(ids))
+        if self.node_id in ids and len(remaining) < needed:
+            reason = (
+                f"{len(remaining)} of {needed} voters that are needed would be left: the quorum could never elect a "
+                "leader again."
+            )
+            return self.permission(Verdict.NO, reason, "Keep the volume.")
+        doubt = self.doubt(rest)
+        if doubt is not None:
+            return doubt
+        if self.node_id not in ids:
+            return self.permission(Verdict.YES, f"Node {self.node_id} is no voter now, and the others lose nothing.")
+        reason = f"Voters {listed(remaining)} remain, and no election among them can lose a committed record."
+        return self.permission(Verdict.YES, reason, *self.replace_voter())

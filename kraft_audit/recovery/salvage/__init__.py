@@ -1,0 +1,1 @@
+"""What brokers' captured disks still hold of lost records, and how to take it from them."""

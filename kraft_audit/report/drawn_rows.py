@@ -1,0 +1,103 @@
+"""What the pictures of a lake's clusters need beside the tables that their pages are made from.
+
+A short log is drawn from its batches, as `check` draws it from disks. A long one, which a lake keeps for ever, is drawn
+from its ends as plans found them: a point an hour is more than a picture shows of a year.
+"""
+
+# ruff: noqa: S608  # queries hold names of our own and quoted literals
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from kraft_audit.lake.delta import sql_text
+from kraft_audit.picture.whole_picture import DrawnApart
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.loss_holders import Grade
+from kraft_audit.tables.bronze import BATCHES, CAPTURES
+from kraft_audit.tables.losses import LOSSES
+from kraft_audit.tables.silver import WATERMARKS
+
+DRAWN_BATCHES_MAX: Final = 100_000
+"""Rows of `batches` of one cluster, a row for each replica that holds one: five hours of three idle voters."""
+DatedCounts = dict[str, tuple[tuple[int, int], ...]]
+"""Pairs of numbers by cluster, ascending."""
+
+
+class DrawnRows:
+    """The rows that the pictures of some clusters need; `listed` are their ids, quoted.
+
+    `query` asks the lake's tables, and `view` is the query of a table's rows of closed plans.
+    """
+
+    def __init__(
+        self,
+        query: Callable[[str], pa.Table],
+        view: Callable[[str], str],
+        tables: Collection[str],
+        listed: str,
+    ) -> None:
+        self._query = query
+        self._view = view
+        self._tables = tables
+        self._short = self._short_logs(listed)
+        self._log_ends = self._log_ends_of(listed)
+        self._losses = self._losses_of(listed)
+
+    def history(self, history: ClusterHistory) -> ClusterHistory | None:
+        """The same history with the batches of its log, if that is short; what was derived without them is not kept."""
+        if history.cluster_id not in self._short:
+            return None
+        batches = self._view(BATCHES.name)
+        rows = self._query(f"SELECT * FROM ({batches}) AS held WHERE cluster_id = {sql_text(history.cluster_id)}")
+        tables = {**history.tables, BATCHES.name: rows.select(BATCHES.column_names)}
+        return ClusterHistory(history.cluster_id, tables, is_read=history.is_read)
+
+    def apart(self, cluster_id: str, spans: pa.Table) -> DrawnApart:
+        """What the picture of a cluster shows beside its history; `spans` are when its partitions were exposed."""
+        return DrawnApart(spans, self._losses.get(cluster_id, ()), self._log_ends.get(cluster_id, ()))
+
+    def _short_logs(self, listed: str) -> frozenset[str]:
+        if BATCHES.name not in self._tables:
+            return frozenset()
+        rows = self._query(
+            f"SELECT cluster_id, count(*) AS n FROM ({self._view(BATCHES.name)}) AS held "
+            f"WHERE cluster_id IN ({listed}) GROUP BY cluster_id"
+        ).to_pylist()
+        return frozenset(row["cluster_id"] for row in rows if row["n"] <= DRAWN_BATCHES_MAX)
+
+    def _log_ends_of(self, listed: str) -> DatedCounts:
+        """The ends of the canonical log as plans found them, with the append time of the last batch there."""
+        if WATERMARKS.name not in self._tables or CAPTURES.name not in self._tables:
+            return {}
+        rows = self._query(
+            "SELECT marks.cluster_id, marks.canonical_end_offset AS end_offset, max(held.last_timestamp_ms) AS at_ms "
+            f"FROM ({self._view(WATERMARKS.name)}) AS marks JOIN ({self._view(CAPTURES.name)}) AS held "
+            "ON held.cluster_id = marks.cluster_id AND held.plan = marks.plan "
+            "AND held.capture_number = marks.capture_number AND held.log_end_offset = marks.canonical_end_offset "
+            f"WHERE marks.cluster_id IN ({listed}) AND held.last_timestamp_ms IS NOT NULL "
+            "AND held.last_epoch = marks.canonical_epoch "
+            "GROUP BY marks.cluster_id, marks.canonical_end_offset"
+        )
+        return _pairs(rows, "end_offset", "at_ms")
+
+    def _losses_of(self, listed: str) -> DatedCounts:
+        """When partitions may have lost acknowledged records, and how many at once."""
+        if LOSSES.name not in self._tables:
+            return {}
+        grades = ", ".join(sql_text(grade.value) for grade in Grade if grade.is_reported)
+        rows = self._query(
+            f"SELECT cluster_id, timestamp_ms AS at_ms, count(*) AS n FROM ({self._view(LOSSES.name)}) AS lost "
+            f"WHERE cluster_id IN ({listed}) AND grade IN ({grades}) GROUP BY cluster_id, timestamp_ms"
+        )
+        return _pairs(rows, "at_ms", "n")
+
+
+def _pairs(rows: pa.Table, first: str, second: str) -> DatedCounts:
+    pairs: Mapping[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in rows.to_pylist():
+        pairs[row["cluster_id"]].append((row[first], row[second]))
+    return {id_: tuple(sorted(own)) for id_, own in pairs.items()}

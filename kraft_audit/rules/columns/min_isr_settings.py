@@ -1,0 +1,45 @@
+"""min.insync.replicas as the log sets it: of topics, of nodes, and of all brokers."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kraft_audit.replay.partitions.window_events import MIN_ISR
+from kraft_audit.rules.cluster_history import ClusterHistory
+
+
+@dataclass(frozen=True, slots=True)
+class MinIsrSettings:
+    """min.insync.replicas as the log has it. `is_other`: a node has its own or the caller gave a default, so that the
+    replayed minimum may be another one."""
+
+    is_other: bool
+    by_resource: Mapping[tuple[str, str], tuple[Sequence[int], Sequence[int | None]]]
+
+    def of(self, topic: str, leader: int, offset: int) -> int:
+        """The topic's value, else the leader's, else that of all brokers; 1 where the log has none."""
+        for resource in (("TOPIC", topic), ("BROKER", str(leader)), ("BROKER", "")):
+            offsets, values = self.by_resource.get(resource, ((), ()))
+            place = bisect_right(offsets, offset) - 1
+            value = values[place] if place >= 0 else None
+            if value is not None:
+                return value
+        return 1
+
+
+def min_isr_settings(history: ClusterHistory) -> MinIsrSettings:
+    return history.known("min ISR settings", lambda: _find_settings(history))
+
+
+def _find_settings(history: ClusterHistory) -> MinIsrSettings:
+    rows = [row for row in history.rows_by_offset("config_changes") if row["name"] == MIN_ISR]
+    has_own = any(row["resource_type"] == "BROKER" and row["resource_name"] for row in rows)
+    found: dict[tuple[str, str], tuple[list[int], list[int | None]]] = {}
+    for row in rows:
+        offsets, values = found.setdefault((row["resource_type"], row["resource_name"]), ([], []))
+        offsets.append(row["from_offset"])
+        text = row["value"] if row["exists"] else None
+        values.append(int(text) if text and text.strip().isdigit() else None)
+    return MinIsrSettings(has_own or MIN_ISR in history.defaults, found)

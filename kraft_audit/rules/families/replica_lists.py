@@ -1,0 +1,81 @@
+"""Rules about replica lists: copies that no broker will ever hold."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.broker_stops import gone_brokers
+from kraft_audit.rules.columns.frame import rows_with
+from kraft_audit.rules.columns.kafka_commands import broker_server, unregister_broker
+from kraft_audit.rules.columns.nodes import broker_states, is_up
+from kraft_audit.rules.columns.open_episodes import began_at, key_of_row
+from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
+from kraft_audit.rules.registry import rule
+from kraft_audit.rules.rule_model import Case, Scope, Thresholds
+from kraft_audit.tables.number_arrays import Mask
+from kraft_audit.text.readable import listed, nouns
+
+
+@rule(
+    "KP021",
+    control="durability",
+    needs=("partition_changes", "broker_changes", "captures", "batches", "voter_sets", "controller_changes"),
+)
+def kp021(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    gone = gone_brokers(history)
+    if not gone:
+        return
+    states = partition_states(history)
+    condition = _names_any(states, gone)
+    for episode in states.episodes(condition) if condition[states.last_rows].any() else ():
+        if episode.end is None:
+            yield _case(history, states, episode, gone)
+
+
+def _names_any(states: PartitionStates, gone: Mapping[int, int]) -> Mask:
+    """Rows whose replica list names a broker that is gone."""
+    replicas, exists = states.changes.lists["replicas"], states.changes.exists
+    named = replicas.row_of_value[np.isin(replicas.values, np.array(sorted(gone), np.int64))]
+    return states.in_order(exists & rows_with(len(exists), named))
+
+
+def _case(history: ClusterHistory, states: PartitionStates, episode: Episode, gone: Mapping[int, int]) -> Case:
+    """From the moment at which the first of them was gone and named."""
+    row = states.newest_row(episode.start)
+    replicas = states.nodes("replicas", row)
+    missing = [broker for broker in replicas if broker in gone]
+    copies, are = ("copy", "is") if len(missing) == 1 else ("copies", "are")
+    who = f"{nouns('broker', missing)} of {replicas} {are} gone"
+    summary = f"{len(missing)} {copies} of {len(replicas)} will never exist: {who}"
+    case = partition_case(states, episode, summary)._replace(what_to_do=_advice(history, states, row, missing))
+    begins = began_at(history, "KP021", Scope.PARTITION, key_of_row(states, row))
+    since = max(begins) if begins else max(int(states.from_offset[episode.start]), min(gone[each] for each in missing))
+    return case if since == case.from_offset else case._replace(from_offset=since, from_ms=None)
+
+
+def _advice(history: ClusterHistory, states: PartitionStates, row: int, missing: list[int]) -> str:
+    """The reassignment that mends it, and what unregisters who is still registered; a last copy comes first."""
+    members = {*states.nodes("isr", row), *states.nodes("elr", row)}
+    if members and members <= {*missing}:
+        return f"Its last copy is on the disk of {nouns('broker', sorted(members))}: start it as a broker again first."
+    replicas = states.nodes("replicas", row)
+    up = [broker for broker in broker_states(history) if is_up(history, broker) and broker not in replicas]
+    number = int(states.partition[row])
+    spread = up[number % len(up) :] + up[: number % len(up)] if up else []
+    fill = iter(spread)
+    moved = [next(fill, None) if broker in missing else broker for broker in replicas]
+    entry = {"topic": states.topic(row), "partition": number, "replicas": [each for each in moved if each is not None]}
+    text = shlex.quote(json.dumps({"version": 1, "partitions": [entry]}))
+    server = broker_server(history)
+    run = f"kafka-reassign-partitions {server} --reassignment-json-file moved.json --execute"
+    steps = f"echo {text} > moved.json; {run}"
+    registered = [b for b in missing if b in broker_states(history) and broker_states(history)[b].newest["exists"]]
+    if not registered:
+        return steps
+    lines = "; ".join(unregister_broker(server, broker) for broker in registered)
+    return f"{steps}   Once no partition names {listed(registered)}:   {lines}"

@@ -1,0 +1,62 @@
+"""Static quorums whose configurations change: at kraft.version 0 each node goes by its own controller.quorum.voters."""
+
+from __future__ import annotations
+
+from kraft_engine.runs.scenario_stage import Stage
+from kraft_engine.scenarios.scenario import scenario
+
+
+@scenario(
+    "static-scale-out",
+    "A static quorum of one is configured as three. The two new controllers start first and elect one of themselves.",
+    raises=("KQ002", "KQ003", "KV007", "KV011", "KV017"),
+)
+def static_scale_out(stage: Stage) -> None:
+    stage.controllers(1, static=True)
+    for _ in range(5):
+        stage.controller().write([("NoOpRecord", 0, {})])
+        stage.run_ms(50)
+    stage.settle()
+    stage.stop(1)
+    stage.configure_voters((2, 3), (1, 2, 3))
+    stage.invariants.damage("another controller.quorum.voters on each node")
+    stage.start(2)
+    stage.start(3)
+    stage.run_ms(20_000)
+    stage.capture("two-quorums")
+
+
+@scenario(
+    "static-voters-dropped",
+    "controller.quorum.voters was taken out of the leader's configuration before kraft.version was raised.",
+    raises=("KV011", "KV017"),
+)
+def static_voters_dropped(stage: Stage) -> None:
+    stage.controllers(1, 2, 3, static=True)
+    stage.settle()
+    first = stage.leader().id
+    stage.stop(first)
+    stage.until(lambda: stage.leader().id != first, "another leader")
+    stage.invariants.damage("no controller.quorum.voters", node=first)
+    stage.configure_voters((first,), ())
+    stage.start(first)
+    stage.run_ms(20_000)
+    stage.capture("rolled")
+
+
+@scenario(
+    "static-roll",
+    "Every controller of a static quorum is restarted, one after the other, beside a broker.",
+    near_miss_of=("KV017",),
+    raises=("KV011",),
+)
+def static_roll(stage: Stage) -> None:
+    stage.controllers(1, 2, 3, static=True)
+    stage.brokers(11)
+    stage.settle()
+    for node_id in (1, 2, 3):
+        stage.stop(node_id)
+        stage.leader()
+        stage.start(node_id)
+        stage.settle()
+    stage.capture("rolled")

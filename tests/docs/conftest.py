@@ -1,0 +1,3 @@
+"""The fixtures of tests that run examples of the documentation on Spark."""
+
+from tests.builders.lakes import spark
