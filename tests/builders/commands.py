@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.commands.cli import run_command
+from kraft_audit.replay.kernels import kernel
+from kraft_codec.kernels.library import kernels
 
 COMMAND = Path(sys.executable).with_name("kraft-audit")
 """The installed command."""
@@ -33,8 +35,17 @@ class Ended:
 Command = Callable[..., Ended]
 
 
+@pytest.fixture(scope="session")
+def compiled_kernels() -> None:
+    """What the first command on a machine compiles, and says so on stderr, is compiled before."""
+    kernels()
+    kernel("replay_events")
+
+
 @pytest.fixture
-def kraft_audit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, project_root: Path) -> Command:
+def kraft_audit(
+    compiled_kernels: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, project_root: Path
+) -> Command:
     """The command in this process, in the project's folder."""
     monkeypatch.chdir(project_root)
     monkeypatch.delenv("KRAFT_AUDIT_REDACTION_KEY_FILE", raising=False)
@@ -49,7 +60,7 @@ def kraft_audit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def program(project_root: Path) -> Command:
+def program(compiled_kernels: None, project_root: Path) -> Command:
     """The command as a program of its own, with `environment` added."""
 
     def run(*arguments: str | Path, **environment: str) -> Ended:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.builders.commands import kraft_audit
+from tests.builders.commands import compiled_kernels, kraft_audit
 from tests.drills.drill_table import DRILLS
 from tests.drills.loss_table import LOSS_DRILLS
 from tests.drills.releases import kafka_releases

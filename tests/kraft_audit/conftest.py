@@ -1,6 +1,6 @@
 """The fixtures that tests of the audit share."""
 
-from tests.builders.commands import kraft_audit, program
+from tests.builders.commands import compiled_kernels, kraft_audit, program
 from tests.builders.histories import build
 from tests.builders.kafka_oracles import oracles, sample_lines, to_columns
 from tests.builders.lakes import (
