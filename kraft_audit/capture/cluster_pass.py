@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.capture.archiver import Archiver
+from kraft_audit.capture.borne_snapshots import doubt_unborne_snapshots
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, captures_batch, files_batch
 from kraft_audit.capture.decoded_records import DecodedBatches, Decoder, Records, judge
 from kraft_audit.capture.plan import ClusterPlan, Selection
@@ -110,6 +111,7 @@ class ClusterPass:
         for replica in self._replicas:
             if replica.log is None:
                 self._close(replica)
+        doubt_unborne_snapshots(self._readable)
         for replica in self._readable:
             replica.compare_end_with_epochs()
         yield from self._emitter.damages()

@@ -114,8 +114,18 @@ class Survey:
 
     @property
     def complete_snapshots(self) -> list[SurveyedSnapshot]:
-        """Those that some replica holds complete, of more than what a disk is formatted with."""
-        return [snapshot for snapshot in self.snapshots if snapshot.end_offset > 0 and snapshot.replicas]
+        """Those that some replica holds complete, of more than what a disk is formatted with.
+
+        Not counted: a copy on a disk whose log ends before it, where nothing else bears it out (`borne_snapshots`).
+        """
+        return [
+            snapshot
+            for snapshot in self.snapshots
+            if snapshot.end_offset > 0 and any(self._counts(number, snapshot) for number in snapshot.replicas)
+        ]
+
+    def _counts(self, number: int, snapshot: SurveyedSnapshot) -> bool:
+        return (snapshot.end_offset, snapshot.epoch) in self.replicas[number].snapshots
 
     @property
     def is_unstarted(self) -> bool:

@@ -147,6 +147,21 @@ def good_snapshot(stage: Stage) -> None:
 
 
 @scenario(
+    "renamed-snapshot",
+    "A controller's snapshot got a name with a later offset: its own log and all others end long before that.",
+    raises=("KQ013",),
+    may_raise=("KP010",),
+)
+def renamed_snapshot(stage: Stage) -> None:
+    snapshot = snapshots_of_all(stage)[0]
+    stage.invariants.damage("a snapshot with another name", node=1)
+    offset, epoch = snapshot.id
+    folder = stage.capture("renamed") / "node-1" / "__cluster_metadata-0"
+    name = folder / f"{offset:020}-{epoch:010}.checkpoint"
+    name.rename(folder / f"{1_000_000:020}-{epoch:010}.checkpoint")
+
+
+@scenario(
     "altered-snapshot",
     "One node's snapshot says something else than the others' of the same offset, with right checksums.",
     raises=("KP010", "KQ011"),

@@ -179,8 +179,10 @@ class ControllerCase:
 
     def bootstrap(self) -> str:
         _, leader = self.leader()
-        asked = [node for node in (leader, *sorted(self.voters.ids if self.voters else ())) if node is not None]
-        return controller_server(self.history, [node for node in asked if node != self.node_id or len(asked) == 1])
+        asked = dict.fromkeys(
+            each for each in (leader, *sorted(self.voters.ids if self.voters else ())) if each is not None
+        )
+        return controller_server(self.history, [each for each in asked if each != self.node_id or len(asked) == 1])
 
     def check_quorum(self, what: str = "--status") -> Iterator[str]:
         if UNKNOWN_ADDRESS not in self.bootstrap():

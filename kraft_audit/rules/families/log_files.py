@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraft_audit.capture.altered_batches import AlteredBatches
+from kraft_audit.capture.borne_snapshots import UNBORNE
 from kraft_audit.capture.continuity import is_repeated
 from kraft_audit.capture.path_plans import leaves_unread
 from kraft_audit.capture.plan import identity_of
@@ -203,6 +204,10 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for row in newest_captures(history):
         is_said = any(each is row for each in named)
         if row["doubt"] is not None and row["log_end_offset"] is not None and not is_said:
+            if row["doubt"].endswith(UNBORNE):
+                fact, words = capture_evidence(row, row["doubt"]), words_for("KQ013", "snapshot_alone")
+                yield Case(replica_name(row), row["doubt"], evidence=(fact,), **words)
+                continue
             fact = capture_evidence(row, row["doubt"], file_name="leader-epoch-checkpoint")
             yield Case(replica_name(row), f"its log is shorter than it was: {row['doubt']}", evidence=(fact,))
     # A later copy that was read answers for an earlier one that was torn.
