@@ -1,14 +1,14 @@
 """Batches that disks hold with different bytes at the same offset and epoch, though each has a valid CRC.
 
 Equal batches mean equal logs before them (log matching), unless somebody changed bytes and renewed the CRC. Then logs
-part and rejoin, or part within one leader's epoch, which no leader does. The version that most disks hold is taken for
+part and rejoin, or part within one leader's epoch, which no leader does. The version that most voters hold is taken for
 the log; whether a majority of the voters bears it out is for the rules to say.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kraft_audit.capture.plan import ReplicaPlan
@@ -20,8 +20,8 @@ Disk = Hashable
 class AlteredRun:
     """Offsets [from_offset, to_offset) that disks hold in several versions, each a branch of its own.
 
-    `versions` are (branch, numbers of the replicas that hold it): the one that most disks hold comes first.
-    `is_tied` where as many disks hold another one. `rejoins` where the logs agree again after it.
+    `versions` are (branch, numbers of the replicas that hold it): the one that is taken for the log comes first.
+    `is_tied` where another one may as well be it. `rejoins` where the logs agree again after it.
     """
 
     from_offset: int
@@ -42,7 +42,7 @@ class Rejoin:
 
 @dataclass(frozen=True, slots=True)
 class AlteredBatches:
-    """An altered run with the replicas that hold each version, each disk once: the version that most hold first."""
+    """An altered run with the replicas that hold each version, each disk once: the version that is taken first."""
 
     from_offset: int
     to_offset: int
@@ -61,15 +61,24 @@ class AlteredBatches:
         return cls(run.from_offset, run.to_offset, run.epoch, versions, run.is_tied, run.rejoins)
 
 
-def most_held(replicas_of: Mapping[int, Iterable[int]], disks: Sequence[Disk]) -> tuple[int, bool]:
-    """The key that most disks hold, the smallest of several; and whether there are several.
+def most_held(
+    replicas_of: Mapping[int, Iterable[int]], disks: Sequence[Disk], voting: Container[int] = ()
+) -> tuple[int, bool]:
+    """The key of the version that is taken for the log, the smallest of several; and whether there are several.
 
-    A disk that was captured often counts once.
+    `voting`: the replicas of voters. Two of them outweigh all that is no voter's; without two that agree most disks
+    decide, unless a voter contradicts them. A disk that was captured often counts once.
     """
-    counts = {key: len({disks[number] for number in replicas}) for key, replicas in replicas_of.items()}
-    most = max(counts.values())
-    held = sorted(key for key, count in counts.items() if count == most)
-    return held[0], len(held) > 1
+    held = {key: {disks[number] for number in replicas} for key, replicas in replicas_of.items()}
+    by_voters = {key: {disks[each] for each in replicas if each in voting} for key, replicas in replicas_of.items()}
+    most = max(map(len, by_voters.values()))
+    best = [key for key in sorted(held) if len(by_voters[key]) == most]
+    if most > 1:
+        return best[0], len(best) > 1
+    largest = max(map(len, held.values()))
+    first, *others = [key for key in sorted(held) if len(held[key]) == largest]
+    is_contradicted = any(by_voters[key] for key in held if key != first)
+    return first, bool(others) or is_contradicted
 
 
 def rejoined_runs(
@@ -78,6 +87,7 @@ def rejoined_runs(
     paths: Sequence[frozenset[int]],
     starts: Sequence[int],
     disks: Sequence[Disk],
+    voting: Container[int],
 ) -> list[AlteredRun]:
     """What was altered before logs agreed again.
 
@@ -93,7 +103,7 @@ def rejoined_runs(
             for branch in holders if number not in known and starts[number] < to_offset else ():
                 if branch in path:
                     holders[branch].add(number)
-        followed, is_tied = rejoin.followed, most_held(rejoin.replicas_of, disks)[1]
+        followed, is_tied = rejoin.followed, most_held(rejoin.replicas_of, disks, voting)[1]
         runs.append(_run(from_offset, to_offset, epoch, holders, followed, is_tied=is_tied, rejoins=True))
     return runs
 
@@ -104,6 +114,7 @@ def parted_runs(
     paths: Sequence[frozenset[int]],
     starts: Sequence[int],
     disks: Sequence[Disk],
+    voting: Container[int],
 ) -> list[AlteredRun]:
     """What was altered where logs end. `siblings`: branches that part within an epoch, by (parent, offset, epoch)."""
     reached = frozenset().union(*paths)
@@ -116,7 +127,7 @@ def parted_runs(
                 if branch in path and starts[number] < to_offset:
                     holders[branch].add(number)
         if len(holders) > 1:
-            followed, is_tied = most_held(holders, disks)
+            followed, is_tied = most_held(holders, disks, voting)
             runs.append(_run(from_offset, to_offset, epoch, holders, followed, is_tied=is_tied, rejoins=False))
     return runs
 

@@ -8,7 +8,7 @@ batches, their common branch ends and each continuation is a branch of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -70,12 +70,18 @@ class BranchTree:
         self._end_of: list[tuple[int, int]] = [(0, -1)] * len(disks)
         self._position_of: list[int | None] = [None] * len(disks)
 
-    def grow(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> Rows:
+    def grow(
+        self,
+        batches: DistinctBatches,
+        holdings: dict[int, Rows],
+        voting: Callable[[], Container[int]] = frozenset[int],
+    ) -> Rows:
         """Adds a window of at least one batch; returns the branch number of each batch.
 
-        `holdings`: of each replica with batches in the window, the row numbers of these batches, ascending.
+        `holdings`: of each replica with batches in the window, the row numbers of these batches, ascending. `voting`
+        gives the replicas of voters, and is asked where logs that had parted agree again.
         """
-        label = self._labels(batches, holdings)
+        label = self._labels(batches, holdings, voting)
         for replica, numbers in holdings.items():
             last = int(numbers[-1])
             self._branch_of[replica] = int(label[last])
@@ -103,10 +109,12 @@ class BranchTree:
         """Where each replica's log ends, by replica number."""
         return [LogEnd(replica, branch, *self._end_of[replica]) for replica, branch in enumerate(self._branch_of)]
 
-    def altered_runs(self, led_from: Collection[tuple[int, int]], starts: Sequence[int]) -> list[AlteredRun]:
+    def altered_runs(
+        self, led_from: Collection[tuple[int, int]], starts: Sequence[int], voting: Container[int]
+    ) -> list[AlteredRun]:
         """The offsets that disks hold in several versions, when all logs have been read.
 
-        `starts`: the first offset of each replica's log.
+        `starts`: the first offset of each replica's log. `voting`: the replicas of voters.
         `led_from`: (branch, base offset) of the batches with a LeaderChange. Branches that begin with one are not among
         them: two leaders wrote in one epoch there. A batch that only claims to be a control batch proves no leader.
         """
@@ -121,15 +129,15 @@ class BranchTree:
             if epoch == self.branches[branch.parent].last_epoch:
                 siblings[branch.parent, branch.from_offset, epoch].append(branch.number)
         runs = [
-            *rejoined_runs(self._rejoins, spans, paths, starts, self._disks),
+            *rejoined_runs(self._rejoins, spans, paths, starts, self._disks, voting),
             *parted_runs(
-                {at: each for at, each in siblings.items() if len(each) > 1}, spans, paths, starts, self._disks
+                {at: each for at, each in siblings.items() if len(each) > 1}, spans, paths, starts, self._disks, voting
             ),
         ]
         for key, versions in self._begun_otherwise(begun).items():
             # A log that ends there or before says nothing of what comes after.
             beyond = [path if end > key[1] else frozenset() for path, (end, _) in zip(paths, self._end_of, strict=True)]
-            runs += parted_runs({key: versions}, spans, beyond, starts, self._disks)
+            runs += parted_runs({key: versions}, spans, beyond, starts, self._disks, voting)
         return runs
 
     def _begun_without_leader(self, led_from: Collection[tuple[int, int]]) -> list[Branch]:
@@ -162,9 +170,11 @@ class BranchTree:
             yield branch
             branch = self.branches[branch].parent
 
-    def _labels(self, batches: DistinctBatches, holdings: dict[int, Rows]) -> Rows:
+    def _labels(
+        self, batches: DistinctBatches, holdings: dict[int, Rows], voting: Callable[[], Container[int]]
+    ) -> Rows:
         """The branch of each batch; creates the branches that begin in this window."""
-        parent, rejoins = self._parents(batches, holdings)
+        parent, rejoins = self._parents(batches, holdings, voting)
         inner = parent[parent >= 0]
         children = np.bincount(inner, minlength=len(batches))
         outer_children = np.unique(parent[parent < NO_PARENT], return_counts=True)
@@ -219,14 +229,14 @@ class BranchTree:
         label[:] = label[pointer]
 
     def _parents(
-        self, batches: DistinctBatches, holdings: dict[int, Rows]
+        self, batches: DistinctBatches, holdings: dict[int, Rows], voting: Callable[[], Container[int]]
     ) -> tuple[Rows, list[tuple[int, dict[int, list[int]]]]]:
         """The parent of each batch: a batch of this window, a branch of earlier windows (below NO_PARENT), or none.
 
         A parent that the batch directly follows wins over one before a gap: where one replica lost a batch, another
         that still has it shows how the log runs. A batch wins over a branch: of a replica that was read up to here by
         an earlier plan only the end of its branch is known. Where replicas disagree about what a batch directly
-        follows, the parent that most disks hold wins: also returned are it and the replicas by parent.
+        follows, the parent that most voters hold wins: also returned are it and the replicas by parent.
         """
         rejoins = []
         choices = [np.full(len(batches), _UNSET, np.int64) for _ in range(4)]
@@ -241,9 +251,11 @@ class BranchTree:
                 first = int(numbers[0])
                 outer = outer_adjacent if self._position_of[replica] == batches.base_offset[first] else outer_apart
                 outer[first] = min(int(outer[first]), _outer_parent(branch))
-        for number in self._disputed(batches, holdings, adjacent, outer_adjacent):
+        disputed = self._disputed(batches, holdings, adjacent, outer_adjacent)
+        of_voters = voting() if disputed else ()
+        for number in disputed:
             replicas_of = self._followed(batches, holdings, number)
-            followed, _ = most_held(replicas_of, self._disks)
+            followed, _ = most_held(replicas_of, self._disks, of_voters)
             rejoins.append((followed, replicas_of))
             (adjacent if followed >= 0 else outer_adjacent)[number] = followed
         parent = np.full(len(batches), NO_PARENT, np.int64)

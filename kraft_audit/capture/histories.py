@@ -318,15 +318,13 @@ def _share_a_batch(first: Sequence[FoundLog], second: Sequence[FoundLog]) -> boo
     """Whether a log of one group holds the batch that a segment of the other begins with.
 
     Equal batches mean equal logs before them, so that the later beginning of two logs stands in the other one. Where
-    damage hides it, most of the batches must be common: idle leaders may write equal NoOps at one offset.
+    damage or other bytes hide it, most of the batches must be common: idle leaders may write equal NoOps at one offset.
     """
     pairs = [(mine, theirs) for mine in first for theirs in second]
     if any(mine.first_batches & theirs.batches or theirs.first_batches & mine.batches for mine, theirs in pairs):
         return True
     return any(
-        2 * len(mine.batches & theirs.batches) > min(len(mine.batches), len(theirs.batches))
-        for mine, theirs in pairs
-        if mine.begins_damaged or theirs.begins_damaged
+        2 * len(mine.batches & theirs.batches) > min(len(mine.batches), len(theirs.batches)) for mine, theirs in pairs
     )
 
 

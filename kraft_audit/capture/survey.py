@@ -11,7 +11,7 @@ import numpy as np
 from kraft_audit.capture.altered_batches import AlteredRun
 from kraft_audit.capture.branches import Branch, BranchTree, LogEnd
 from kraft_audit.capture.continuity import run_begins
-from kraft_audit.capture.decoded_records import ControlRecord, DecodedBatches, Records, controls_of
+from kraft_audit.capture.decoded_records import ControlRecord, DecodedBatches, Decoder, Records, controls_of
 from kraft_audit.capture.reconcile import DistinctBatches, Window
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.snapshots import HEADER, Snapshot
@@ -114,18 +114,8 @@ class Survey:
 
     @property
     def complete_snapshots(self) -> list[SurveyedSnapshot]:
-        """Those that some replica holds complete, of more than what a disk is formatted with.
-
-        Not counted: a copy on a disk whose log ends before it, where nothing else bears it out (`borne_snapshots`).
-        """
-        return [
-            snapshot
-            for snapshot in self.snapshots
-            if snapshot.end_offset > 0 and any(self._counts(number, snapshot) for number in snapshot.replicas)
-        ]
-
-    def _counts(self, number: int, snapshot: SurveyedSnapshot) -> bool:
-        return (snapshot.end_offset, snapshot.epoch) in self.replicas[number].snapshots
+        """Those that some replica holds complete, of more than what a disk is formatted with."""
+        return [snapshot for snapshot in self.snapshots if snapshot.end_offset > 0 and snapshot.replicas]
 
     @property
     def is_unstarted(self) -> bool:
@@ -209,9 +199,19 @@ class SurveyBuilder:
     def add_window(self, window: Window) -> Rows:
         """Takes the headers of a window; returns the branch of each of its distinct batches."""
         holdings = {part.replica.number: part.numbers for part in window.slices}
-        labels = self.tree.grow(window.batches, holdings)
+        labels = self.tree.grow(window.batches, holdings, lambda: self._voting(window))
         _add_epochs(self.survey.epochs, window, labels)
         return labels
+
+    def _voting(self, window: Window | None = None) -> frozenset[int]:
+        """The numbers of replicas whose nodes are voters by any voter set, LeaderChange or quorum-state read so far."""
+        controls = [control for _, control in self.survey.controls]
+        controls += [control for snapshot in self.survey.snapshots for control in snapshot.controls]
+        controls += () if window is None else _controls_in(window, self._dialect)
+        ids = _named_voters(controls)
+        for replica in self.survey.replicas:
+            ids |= set() if replica.quorum_state is None else set(replica.quorum_state.current_voters or ())
+        return frozenset(replica.number for replica in self.survey.replicas if replica.plan.node_id in ids)
 
     def add_controls(self, window: Window, labels: Rows, numbers: Rows, records: Records) -> None:
         """Takes the control records among the records of the batches `numbers`."""
@@ -248,9 +248,10 @@ class SurveyBuilder:
     def finish(self) -> None:
         """Notes where every log ended, and what was altered.
 
-        A log that ends in the version of an altered run that fewer disks hold counts as ending where the run begins,
-        unless as many disks hold each version, or the logs agree again after it.
+        A log that ends in the version of an altered run that is not taken for the log counts as ending where the run
+        begins, unless the run is tied, or the logs agree again after it.
         """
+        self.survey.snapshots = [self._borne(snapshot) for snapshot in self.survey.snapshots]
         self._join_ends_to_beginnings()
         self.survey.controls.sort(key=lambda entry: entry[1].batch_start)
         self.survey.ends = self.tree.ends()
@@ -258,7 +259,8 @@ class SurveyBuilder:
             (branch, control.batch_start) for branch, control in self.survey.controls if control.name == LEADER_CHANGE
         }
         logs = [replica.log for replica in self.survey.replicas]
-        self.survey.altered = self.tree.altered_runs(leaders, [(log and log.first_offset) or 0 for log in logs])
+        starts = [(log and log.first_offset) or 0 for log in logs]
+        self.survey.altered = self.tree.altered_runs(leaders, starts, self._voting())
         for run in self.survey.altered:
             if run.rejoins or run.is_tied:
                 continue
@@ -267,6 +269,13 @@ class SurveyBuilder:
                 for number in replicas if before is not None else ():
                     self.survey.ends[number] = LogEnd(number, before, run.from_offset, run.epoch)
         self.survey.is_overflowing = self.tree.is_overflowing
+
+    def _borne(self, snapshot: SurveyedSnapshot) -> SurveyedSnapshot:
+        """Without the replicas from which it was taken, as nothing beside it bears it out (`borne_snapshots`)."""
+        if snapshot.end_offset == 0:
+            return snapshot
+        own, replicas = (snapshot.end_offset, snapshot.epoch), self.survey.replicas
+        return replace(snapshot, replicas=tuple(n for n in snapshot.replicas if own in replicas[n].snapshots))
 
     def _before(self, run: AlteredRun, branch: int) -> int | None:
         """The branch that holds what comes before the altered run on the way to one of its versions; None without any.
@@ -297,6 +306,21 @@ class SurveyBuilder:
             if branch.parent is None and offset and branch.epochs:
                 epochs = (snapshots.get(offset, branch.epochs[0][0]), branch.epochs[0][0])
                 branch.parent = next((ended[offset, epoch] for epoch in epochs if (offset, epoch) in ended), None)
+
+
+def _controls_in(window: Window, dialect: Dialect) -> list[ControlRecord]:
+    """The control records of a window that has just been read."""
+    decoder, controls = Decoder(dialect, None), list[ControlRecord]()
+    for part, numbers, rows in window.runs(window.header("is_control")):
+        for _, records in decoder.batches(part.chunk, numbers, rows):
+            controls += controls_of(records.index, dialect)
+    return controls
+
+
+def _named_voters(controls: Iterable[ControlRecord]) -> set[int]:
+    """Every node id that a voter set or a LeaderChange lists."""
+    listed = (control.fields.get("voters") or () for control in controls)
+    return {voter["voter_id"] for voters in listed for voter in voters}
 
 
 def _add_epochs(epochs: list[BranchEpoch], window: Window, labels: Rows) -> None:

@@ -218,6 +218,12 @@ def altered_disks(folded: FoldedFindings) -> list[Finding]:
 
 def _stop_altered(altered: Sequence[Finding]) -> str:
     """What to do with disks that a majority contradicts; one that holds what was written first is not replaced."""
+    fetch_anew = words_for("KQ022", "observer")["what_to_do"]
+    observers = [finding for finding in altered if finding.what_to_do == fetch_anew]
+    if len(observers) == len(altered):
+        nodes = listed([finding.subject for finding in altered]) + ", one at a time" * (len(altered) > 1)
+        return f"Stop {nodes}, move only its __cluster_metadata-0 away, and start it: it fetches the log anew."
+    altered = [finding for finding in altered if finding not in observers]
     nodes = any_of([finding.subject for finding in altered])
     holds_the_first = {finding.what_to_do for finding in altered} & {words_for("KQ022", "outvoted")["what_to_do"]}
     if holds_the_first:

@@ -7,6 +7,7 @@ KQ024, KQ025). Where it did not, the answer is undecided and names what to check
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -34,7 +35,10 @@ def lake_answer(
     """The lines of the answer. `judged` are the rules that the newest plan judged."""
     path = path_read(history)
     standing = _standing(history, findings, judged, path)
-    return opening_lines(history, standing, _folded(findings, incidents), path)
+    lines = opening_lines(history, standing, _folded(findings, incidents), path)
+    if standing.standing is Standing.UNDECIDED and not any(line.word == "NEXT" for line in lines):
+        return *lines, AnswerLine("NEXT", f"The disks say what to do:   kraft-audit check {shlex.quote(path)}")
+    return lines
 
 
 def _standing(

@@ -18,20 +18,30 @@ from kraft_audit.text.readable import listed, offset_span
 from kraft_codec.file_names import printable
 
 
-def is_held_by_majority(held: Sequence[ReplicaPlan], voters: TableRow) -> bool:
-    """Whether a majority of all voters holds a version."""
+def decided_version(run: AlteredBatches, voters: TableRow | None) -> Sequence[ReplicaPlan] | None:
+    """The version of an altered run that a majority of all voters holds; None where disks alone do not say which.
+
+    One disk decides nothing against another: a sole voter's version needs more disks with it than against it.
+    """
+    for held in run.versions:
+        count = 0 if voters is None else _holding(held, voters)
+        is_backed = count > 1 or (held is run.versions[0] and not run.is_tied)
+        if voters is not None and count >= majority(len(voters["voters"])) and is_backed:
+            return held
+    return None
+
+
+def _holding(held: Sequence[ReplicaPlan], voters: TableRow) -> int:
     disks = {(replica.node_id, replica.directory_id) for replica in held}
     ids = {node_id for node_id, _ in disks}
     keys = keys_of(voters["voters"])
-    holding = [key for key in keys if (key in disks if key[1] is not None else key[0] in ids)]
-    return len(holding) >= majority(len(keys))
+    return sum(key in disks if key[1] is not None else key[0] in ids for key in keys)
 
 
 def open_runs(history: ClusterHistory) -> Iterator[AlteredBatches]:
     """The altered runs of which no majority of the voters in effect holds any version."""
     for run in history.altered or ():
-        voters = set_at(history, run.from_offset)
-        if voters is None or not any(is_held_by_majority(held, voters) for held in run.versions):
+        if decided_version(run, set_at(history, run.from_offset)) is None:
             yield run
 
 

@@ -27,7 +27,7 @@ _NO_END: Final = np.iinfo(np.int64).max
 def _altered(
     history: ClusterHistory, identities: Sequence[Identity], columns: Mapping[str, Rows]
 ) -> list[tuple[frozenset[int], Mask]]:
-    """Of each altered run the replicas with a version that most disks do not hold, and which batches that may be."""
+    """Of each altered run the replicas with a version that is not taken for the log, and which batches that may be."""
     altered = []
     for run in history.altered or ():
         if run.is_tied:

@@ -22,7 +22,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.altered_runs import (
     VersionCause,
     cause_of,
-    is_held_by_majority,
+    decided_version,
     named_replica,
     named_replicas,
 )
@@ -253,17 +253,20 @@ def kq018(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 @rule("KQ022", control="log_integrity", needs=("altered", "voter_sets"))
 def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for run in history.altered or ():
-        taken, *rest = run.versions
+        voters = set_at(history, run.from_offset)
+        taken = decided_version(run, voters)
         where = offset_span(run.from_offset, run.to_offset)
         agreement = _agreement(run)
         at: dict[str, Any] = {"from_offset": run.from_offset, "epoch": run.epoch, "evidence": tuple(_versions(run))}
-        voters = set_at(history, run.from_offset)
-        if voters is not None and is_held_by_majority(taken, voters):
-            for replica in (replica for held in rest for replica in held):
+        if taken is not None:
+            voting = voter_ids(voters) | voter_ids(current_set(history))
+            for replica in (replica for held in run.versions if held is not taken for replica in held):
                 text = f"{HOLDS_OTHER_BYTES} at {where} (epoch {run.epoch}, valid CRC) than {named_replicas(taken)}"
                 cause = cause_of(history, run, replica)
                 words = _words_of(cause)
-                if cause is VersionCause.ALTERED and replica.node_id is not None:
+                if cause is not VersionCause.OUTVOTED and replica.node_id not in voting:
+                    words |= words_for("KQ022", "observer")
+                elif cause is VersionCause.ALTERED and replica.node_id is not None:
                     ask = audit_command(history, "may-i", "remove", replica.node_id)
                     words = {"what_to_do": f"{texts()['KQ022']['what_to_do']} Ask before:   {ask}"}
                 yield Case(named_replica(replica), f"{text}; {agreement}", **at, **words)
@@ -271,11 +274,11 @@ def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         sides = " and ".join(map(named_replicas, run.versions))
         count = "unknown voters" if voters is None else f"the {len(voters['voters'])} voters"
         yield Case(
-            named_replica(rest[0][0]),
+            named_replica(run.versions[1][0]),
             f"{sides} hold different bytes at {where} (epoch {run.epoch}, valid CRCs), {agreement}; "
             f"no version is held by a majority of {count}, so that disks alone do not say which is the log",
             **at,
-            **words_for("KQ022", _OPEN_WORDS.get(cause_of(history, run, rest[0][0]), "undecided_led_twice")),
+            **words_for("KQ022", _OPEN_WORDS.get(cause_of(history, run, run.versions[1][0]), "undecided_led_twice")),
         )
 
 
@@ -296,7 +299,7 @@ def _words_of(cause: VersionCause) -> dict[str, Any]:
 
 def _versions(run: AlteredBatches) -> Iterator[Evidence]:
     for number, held in enumerate(run.versions):
-        text = "the version that most disks hold" if number == 0 and not run.is_tied else "another version"
+        text = "the version that is taken for the log" if number == 0 and not run.is_tied else "another version"
         for replica in held:
             path = printable(replica.path)
             yield Evidence(text, offset=run.from_offset, epoch=run.epoch, node_id=replica.node_id, path=path)
