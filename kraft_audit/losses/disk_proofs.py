@@ -110,12 +110,12 @@ def from_offset(log: ReplicaLog, leader_epoch: int) -> int | None:
 
 def lost_from(
     event: DoubtfulElection,
-    events: Iterable[DoubtfulElection],
+    events: Sequence[DoubtfulElection],
     logs: Iterable[ReplicaLog],
     losses: Iterable[ProvenLoss],
     leader: ReplicaLog,
 ) -> int | None:
-    """`from_offset` of an event, or less where records below it are proven to be lost by it; None: not known.
+    """`from_offset` of an event, or less where it is proven that it, or it or another, lost records; None: not known.
 
     The elected replica may have records that no later leader had, as one that led and was cut off. So the bound is
     known only where it followed the leader before it, and where the log in question follows from it: that
@@ -139,8 +139,27 @@ def lost_from(
     if event.rival_since is not None and not _has_epoch(elected, event.rival_since, event.leader_epoch):
         held = (log for _, log in _untouched(event, logs) if (log.log_end_offset or 0) > first)
         first = min((parts_at(log, elected, first) for log in held), default=None)
-    proven = (loss.range.from_offset for loss in losses if loss.events == (event.leader_epoch,))
+    losses = list(losses)
+    again = _led_for_nothing(event, events, logs)
+    if again is not None and first is not None:
+        before = lost_from(again, events, logs, losses, leader)
+        first = None if before is None else min(first, before)
+    proven = (loss.range.from_offset for loss in losses if event.leader_epoch in loss.events)
     return None if first is None else min([first, *proven])
+
+
+def _led_for_nothing(
+    event: DoubtfulElection, events: Iterable[DoubtfulElection], logs: Iterable[ReplicaLog]
+) -> DoubtfulElection | None:
+    """The election of the same leader just before, where no log shows that it ever began to lead by it.
+
+    Then what that election would have lost was lost by this one.
+    """
+    earlier = (other for other in events if other.leader_epoch < event.leader_epoch)
+    before = max(earlier, key=lambda other: other.leader_epoch, default=None)
+    if before is None or before.leader != event.leader:
+        return None
+    return None if any(_has_epoch(log, before.leader_epoch, event.leader_epoch) for log in logs) else before
 
 
 def _has_epoch(log: ReplicaLog, low: int, high: int) -> bool:

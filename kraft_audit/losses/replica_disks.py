@@ -75,8 +75,8 @@ class ReplicaLog:
         if self.high_watermark is None:
             return None
         known_end = self.high_watermark if self.log_end_offset is None else self.log_end_offset
-        if self.is_watermark_older and self.epochs:
-            # The log may have been truncated since; what its newer epochs hold was not below that watermark.
+        if (self.is_watermark_older or self.high_watermark > known_end) and self.epochs:
+            # The log was, or may have been, truncated since: what its newest epoch holds was not below that watermark.
             known_end = min(known_end, self.epochs[-1][1])
         return min(self.high_watermark, known_end)
 

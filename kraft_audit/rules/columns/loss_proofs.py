@@ -129,7 +129,8 @@ def _of_partition(
     leader = leader_log(same, doubted[0].topic_id, leads)
     if leader is None:
         return [DiskProof(to_offset=to_offset(each, same)) for each in doubted]
-    doubted = [replace(each, rival_since=_rival_since(states, each.event)) for each in doubted]
+    rivals = [_rival_since(states, each.event, doubted[:number]) for number, each in enumerate(doubted)]
+    doubted = [replace(each, rival_since=rival) for each, rival in zip(doubted, rivals, strict=True)]
     proven = proven_losses(doubted, same, leader)
     proofs = []
     for each in doubted:
@@ -148,10 +149,11 @@ def _of_partition(
     return proofs
 
 
-def _rival_since(states: PartitionStates, event: LossEvent) -> int | None:
+def _rival_since(states: PartitionStates, event: LossEvent, earlier: Sequence[DoubtedEvent]) -> int | None:
     """The first leader epoch of the leader just before an event; None where the elected replica's log is part of its.
 
-    A pause ends that leader's time: it may have crashed, and have lost its own tail.
+    A pause ends that leader's time: it may have crashed, and have lost its own tail. `earlier`: the partition's events
+    before this one.
     """
     row = event.row - 1
     while row >= 0 and not states.is_first[row + 1] and states.leader[row] < 0:
@@ -163,9 +165,10 @@ def _rival_since(states: PartitionStates, event: LossEvent) -> int | None:
         row -= 1
     since = int(states.leader_epoch[row])
     own = event.own
-    # One that the election of that leader passed over never followed it.
-    has_followed = own is not None and own.reason is not Reason.PASSED and own.leader_epoch >= since
-    return None if has_followed or _has_left_alone(states, event) else since
+    # One that the election of that leader passed over, or took out of the ISR, never followed it.
+    has_followed = own is not None and own.reason is not Reason.PASSED and own.row > row
+    is_straight = own is not None and all(each.event.row < own.row for each in earlier)
+    return None if has_followed or (is_straight and _has_left_alone(states, event)) else since
 
 
 def _has_left_alone(states: PartitionStates, event: LossEvent) -> bool:

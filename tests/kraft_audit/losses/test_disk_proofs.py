@@ -94,7 +94,8 @@ def test_the_leaders_own_watermark_from_before_it_crashed() -> None:
     [
         (disk(12, (1, 0), end=18, high_watermark=9), []),
         (disk(12, (1, 0), end=18, high_watermark=11), [(1, 9, 11)]),
-        (disk(12, (1, 0), end=10, high_watermark=18), [(1, 9, 10)]),
+        (disk(12, (1, 0), end=10, high_watermark=18), []),  # truncated since: 18 may be of a log before
+        (disk(12, (1, 0), (3, 11), end=14, high_watermark=18), [(1, 9, 11)]),
         (disk(12, (1, 0), end=18, high_watermark=None), []),
         (disk(12, (1, 0), high_watermark=18), [(1, 9, 18)]),
         (disk(12, (1, 0), (3, 11), end=18, high_watermark=18), [(1, 9, 11), (3, 11, 18)]),
