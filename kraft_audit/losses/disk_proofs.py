@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from kraft_audit.losses.replica_disks import ReplicaLog
 
+BEFORE_THE_LOG: Final = -1
 _STOPPED: Final = "stopped"
 _RUNNING: Final = "running"
 DiskId = tuple[int, str | None]
@@ -72,7 +73,8 @@ class LostRange:
 class ProvenLoss:
     """Records that were below a high watermark, that `disks` held when they were read, and that the leader lacks.
 
-    `events` are the leader epochs of the events that may have lost them: of one alone, or of one of several.
+    `events` are the leader epochs of the events that may have lost them: of one alone, or of one of several,
+    BEFORE_THE_LOG among them where an election that is not known may have done it.
     """
 
     range: LostRange
@@ -209,7 +211,7 @@ def is_ruled_out(event: DoubtfulElection, logs: Iterable[ReplicaLog], leader: Re
 
 
 def proven_losses(
-    events: Iterable[DoubtfulElection], logs: Iterable[ReplicaLog], leader: ReplicaLog
+    events: Iterable[DoubtfulElection], logs: Iterable[ReplicaLog], leader: ReplicaLog, begins: int = 0
 ) -> list[ProvenLoss]:
     """What captured disks prove to be lost of one partition, by epoch and offset.
 
@@ -222,6 +224,7 @@ def proven_losses(
         events: all events of the partition; their topic id is that of `leader`.
         logs: everything that was read of the partition, of any broker and time.
         leader: the present leader's log, as it was read last.
+        begins: the partition's leader epoch where the metadata log begins; elections before it are not known.
     """
     epochs_of_events = sorted(event.leader_epoch for event in events)
     same = [log for log in (*logs, leader) if log.topic_id is not None and log.topic_id == leader.topic_id]
@@ -234,8 +237,10 @@ def proven_losses(
             bounds = [start, *(cut for cut in cuts if start < cut < end), end]
             for low, high in itertools.pairwise(bounds):
                 if _lacks(leader, epoch, low):
-                    candidates = _losers(epoch, low, elected, _last_seen(epoch, low, same))
+                    seen = _last_seen(epoch, low, same)
+                    candidates = _losers(epoch, low, elected, seen)
                     if candidates:
+                        candidates = candidates if seen >= begins else (BEFORE_THE_LOG, *candidates)
                         pieces[epoch, candidates].append((low, high, disk))
     losses = [
         ProvenLoss(LostRange(epoch, low, high), candidates, disks)

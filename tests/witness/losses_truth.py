@@ -228,6 +228,7 @@ def _copies(truth: Truth, found: dict[Election, Loss], counts: Counter[str]) -> 
         ((line["topic_id"], line["partition"], line["leader_epoch"]), line["broker"]): line["time_ms"]
         for line in reversed(truth.lines["copy_gone"])
     }
+    accidents = {(line["broker"], line["time_ms"]) for line in truth.lines["fault"] if "broker" in line}
     append_ms = {line["offset"]: line["append_ms"] for kind in ("partition", "metadata") for line in truth.lines[kind]}
     # A controller whose clock is ahead by so much wrote the election.
     ahead_ms = {
@@ -246,7 +247,10 @@ def _copies(truth: Truth, found: dict[Election, Loss], counts: Counter[str]) -> 
             if key not in held or not holder.then.is_intact:
                 continue
             counts[f"copies {holder.now}"] += 1
-            if holder.now.is_intact and key in gone_ms:
+            if holder.now is HolderState.DOWN and key in gone_ms:
+                # Nobody is told that a broker which was killed was started for a moment, or that its disk was emptied.
+                counts["copies down that are gone"] += 1
+            elif holder.now.is_intact and key in gone_ms and (holder.broker_id, gone_ms[key]) not in accidents:
                 yield f"{_name(election)}: broker {holder.broker_id} is said to be {holder.now} and has truncated"
             elif holder.now is HolderState.GONE and key in gone_ms:
                 late_ms = gone_ms[key] + ahead_ms.get(election, 0) - append_ms[holder.until_offset]

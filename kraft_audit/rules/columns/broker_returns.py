@@ -81,13 +81,15 @@ def broker_returns(history: ClusterHistory) -> list[BrokerReturn]:
 def _broker_returns(history: ClusterHistory) -> Iterator[BrokerReturn]:
     elr = feature_levels(history, ELR_FEATURE)
     for broker, states in broker_states(history).items():
-        for before, row in zip(states.rows, states.rows[1:], strict=False):
-            is_new = row["exists"] and row["incarnation_id"] != before["incarnation_id"]
+        # A broker that the snapshot at the log's beginning lacks may have been unregistered before.
+        first = (None,) if history.states_from else ()
+        for before, row in zip((*first, *states.rows), states.rows[1 - len(first) :], strict=False):
+            is_new = row["exists"] and (before is None or row["incarnation_id"] != before["incarnation_id"])
             if not is_new or row["cause"] == SNAPSHOT:
                 continue
             offset = row["from_offset"]
             # Of a broker that was unregistered the controller does not know how it stopped.
-            is_clean = before["exists"] and is_stopped_cleanly(history, before)
+            is_clean = before is not None and before["exists"] and is_stopped_cleanly(history, before)
             if elr.at(offset) > 0:
                 eligible, dropped = still_eligible(history)[0], _dropped(history)
                 if (broker, offset) in eligible:

@@ -21,7 +21,7 @@ from kraft_audit.losses.disk_proofs import (
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
-from kraft_audit.rules.columns.witnesses import LossEvent, Reason
+from kraft_audit.rules.columns.witnesses import LossEvent
 from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
@@ -65,8 +65,8 @@ class DiskProof:
     """What disks say of one event. Offsets are those of the partition.
 
     * `from_offset`: nothing below it was lost; None: not known. `to_offset`: nothing from it on was; None: not known.
-    * `ranges`: what disks held below their high watermark and the leader lacks; with `is_shared` this event or a later
-      one lost it.
+    * `ranges`: what disks held below their high watermark and the leader lacks; with `is_shared` this event or another
+      one lost it, one of before the log begins, too.
     * `is_ruled_out`: a replica that surely held everything ends inside the leader's log.
     * `vanished_epochs`: leader epochs that could acknowledge, and of which the leader's log has nothing; no proof.
     """
@@ -129,9 +129,9 @@ def _of_partition(
     leader = leader_log(same, doubted[0].topic_id, leads)
     if leader is None:
         return [DiskProof(to_offset=to_offset(each, same)) for each in doubted]
-    rivals = [_rival_since(states, each.event, doubted[:number]) for number, each in enumerate(doubted)]
-    doubted = [replace(each, rival_since=rival) for each, rival in zip(doubted, rivals, strict=True)]
-    proven = proven_losses(doubted, same, leader)
+    doubted = [replace(each, rival_since=_rival_since(states, each.event)) for each in doubted]
+    begins = int(states.leader_epoch[_first_row(states, newest)]) if history.states_from else 0
+    proven = proven_losses(doubted, same, leader, begins)
     proofs = []
     for each in doubted:
         own = [loss for loss in proven if each.leader_epoch in loss.events]
@@ -149,11 +149,17 @@ def _of_partition(
     return proofs
 
 
-def _rival_since(states: PartitionStates, event: LossEvent, earlier: Sequence[DoubtedEvent]) -> int | None:
+def _first_row(states: PartitionStates, row: int) -> int:
+    """The first row of the partition that a row is about."""
+    while not states.is_first[row]:
+        row -= 1
+    return row
+
+
+def _rival_since(states: PartitionStates, event: LossEvent) -> int | None:
     """The first leader epoch of the leader just before an event; None where the elected replica's log is part of its.
 
-    A pause ends that leader's time: it may have crashed, and have lost its own tail. `earlier`: the partition's events
-    before this one.
+    A pause ends that leader's time: it may have crashed, and have lost its own tail.
     """
     row = event.row - 1
     while row >= 0 and not states.is_first[row + 1] and states.leader[row] < 0:
@@ -164,20 +170,18 @@ def _rival_since(states: PartitionStates, event: LossEvent, earlier: Sequence[Do
     while not states.is_first[row] and states.leader[row - 1] == rival:
         row -= 1
     since = int(states.leader_epoch[row])
-    own = event.own
-    # One that the election of that leader passed over, or took out of the ISR, never followed it.
-    has_followed = own is not None and own.reason is not Reason.PASSED and own.row > row
-    is_straight = own is not None and all(each.event.row < own.row for each in earlier)
-    return None if has_followed or (is_straight and _has_left_alone(states, event)) else since
+    return None if _joined(states, event, row) else since
 
 
-def _has_left_alone(states: PartitionStates, event: LossEvent) -> bool:
-    """Whether the elected replica left the ISR of a leader that went on: it had nothing that this leader lacked."""
-    own = event.own
-    if own is None or own.reason is not Reason.LEFT or states.is_first[own.row]:
-        return False
-    stood, stands = int(states.leader[own.row - 1]), int(states.leader[own.row])
-    return stood == stands and stands not in (-1, event.leader_id)
+def _joined(states: PartitionStates, event: LossEvent, row: int) -> bool:
+    """Whether the elected replica joined the ISR in a row after `row`: only who has fetched from that leader does.
+
+    One that was in the ISR all along may never have followed it, and may hold a tail that it never had.
+    """
+    return any(
+        event.leader_id in states.nodes("isr", each) and event.leader_id not in states.nodes("isr", each - 1)
+        for each in range(row + 1, event.row)
+    )
 
 
 def _acknowledging(history: ClusterHistory, event: LossEvent) -> list[int]:

@@ -56,7 +56,7 @@ def proof_text(loss: Loss) -> str | None:
     proof = loss.proof
     parts = []
     if proof.ranges:
-        shared = ", by this election or a later one" if proof.is_shared else ""
+        shared = ", by this election or another one" if proof.is_shared else ""
         parts.append(
             f"disks held offsets {_offsets_text(loss)} below their high watermark, and the leader lacks them{shared}"
         )
