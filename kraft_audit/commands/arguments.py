@@ -192,15 +192,25 @@ POINT: Final = "OFFSET|TIME|committed"
 POINT_HELP: Final = "after this offset, at this time (ISO 8601, UTC), or after the last committed record"
 _IDENTITY: Final = re.compile(r"([A-Za-z0-9_-]{22})=([0-9]{1,9})")
 SURELY_A_TIME: Final = 10**12
+NODES_MAX: Final = 1_000_000
 """An offset of so many digits is milliseconds since 1970, of 2001 or later, pasted from a column of times."""
 
 
 def node_ids_of(option: str, text: str | None) -> list[int]:
-    """The node ids of an option such as 1,2. Raises UsageError."""
+    """The node ids of an option such as 1,2 or 4-20. Raises UsageError."""
     try:
-        return sorted({int(part) for part in text.split(",")}) if text else []
+        return sorted({each for part in text.split(",") for each in _ids_in(part)}) if text else []
     except ValueError:
         raise UsageError(f"{option}: {text!r}: expected node ids separated by commas, for example 1,2") from None
+
+
+def _ids_in(part: str) -> range:
+    """One id, or those of a span. Raises ValueError."""
+    first, _, last = part.partition("-")
+    span = range(int(first), int(last or first) + 1)
+    if not 0 < len(span) <= NODES_MAX:
+        raise ValueError(part)
+    return span
 
 
 def identities(texts: Sequence[str] | None) -> list[tuple[str, int]]:

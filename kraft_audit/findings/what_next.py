@@ -34,7 +34,7 @@ from kraft_audit.rules.columns.voter_alone import VoterAlone, newest_voter_alone
 from kraft_audit.rules.families.log_files import HOLDS_OTHER_BYTES
 from kraft_audit.rules.registry import words_for
 from kraft_audit.rules.rule_model import Finding
-from kraft_audit.text.readable import and_more, any_of, capitalized, listed, nouns, utc_time
+from kraft_audit.text.readable import and_more, any_of, capitalized, listed, nouns, pasted_ids, utc_time
 from kraft_audit.text.shell_commands import with_copy
 
 SUBJECTS_NAMED: Final = 3
@@ -47,7 +47,7 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
     if steps := list(next_steps(history, disks_lost(history, folded), quoted)):
         yield from steps
     elif standing.standing is Standing.MAJORITY_LOST:
-        gone = ",".join(map(str, standing.gone))
+        gone = pasted_ids(standing.gone)
         yield "Stop all controllers and keep every disk, of brokers too: each may hold the best copy of the log."
         yield f"Find the copy to go on from:   kraft-audit rescue-plan {quoted} --gone {gone}"
     elif standing.standing is Standing.UNDECIDED and (again := copy_again(history)) is not None:
@@ -142,13 +142,13 @@ def _fetch_first(standing: QuorumStanding, quoted: str) -> Iterator[str]:
     needed = standing.majority - len(standing.captured)
     then = f"; then {needed - 1} of {listed(missing[1:])}" if needed > 1 else ""
     yield f"Copy the disk of controller {missing[0]} first{led}{then}. On its host:   {copy}"
-    gone = ",".join(map(str, sorted({*standing.missing, *standing.gone})))
+    gone = pasted_ids({*standing.missing, *standing.gone})
     yield f"If {'they are' if len(missing) > 1 else 'it is'} lost for good:   kraft-audit check {quoted} --gone {gone}"
 
 
 def _ask_alone(alone: VoterAlone, quoted: str) -> Iterator[str]:
     """How to tell a voter that is cut off from one that is left alone; nothing is started without the last leader."""
-    leader, gone = alone.leader_id, ",".join(map(str, alone.others))
+    leader, gone = alone.leader_id, pasted_ids(alone.others)
     yield f"See whether node {leader} runs and writes. If the nodes run:   kraft-audit check {quoted} --running"
     yield f"If the disks of {listed(alone.others)} are lost:   kraft-audit check {quoted} --gone {gone}"
     text = f"Otherwise start node {leader}, the last leader, with its own disk before any other"
@@ -202,7 +202,7 @@ def _ask_observers(history: ClusterHistory, losses: LostVoters, quoted: str) -> 
     holders = sorted(node for node, end in ends.items() if node is not None and end >= losses.low)
     if len(losses.lacking) < len(losses.voters) or not holders:
         return
-    gone = ",".join(map(str, voters))
+    gone = pasted_ids(voters)
     text = f"Only {nouns('node', holders)} hold{'s' * (len(holders) == 1)} the log, to offset"
     yield (
         f"{text} {max(ends[node] for node in holders) - 1}: keep {'its disk' if len(holders) == 1 else 'their disks'}. "

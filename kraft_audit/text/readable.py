@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,6 +17,11 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 LAST_TIME_MS: Final = 253_402_300_800_000
 """The first millisecond of the year 10000."""
+LISTED_MAX: Final = 32
+"""Of more things than these a sentence names the first LISTED_FIRST."""
+LISTED_FIRST: Final = 12
+RUN_MIN: Final = 8
+"""So many ids in a row stay as they are."""
 NO_CLUSTER_ID: Final = "(no cluster id)"
 _DIGITS: Final = re.compile("([0-9]+)")
 
@@ -94,15 +99,33 @@ def natural(name: str) -> tuple[list[tuple[int, str]], str]:
 
 
 def any_of(items: Sequence[object]) -> str:
-    """Things any of which is enough: `11, 12 or 13`."""
-    *most, last = map(str, items)
+    """Things any of which is enough: `11, 12 or 13`; of very many the first ones."""
+    *most, last = _first_of(items)
     return f"{', '.join(most)} or {last}" if most else last
 
 
 def listed(items: Sequence[object]) -> str:
-    """All of some things in words: `11, 12 and 13`; `none` where there is none."""
-    *most, last = map(str, items) if items else ("none",)
+    """All of some things in words: `11, 12 and 13`; `none` where there is none, of very many the first ones."""
+    *most, last = _first_of(items) if items else ("none",)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def _first_of(items: Sequence[object]) -> list[str]:
+    """All of them, or the first ones and how many more there are."""
+    if len(items) <= LISTED_MAX:
+        return [str(item) for item in items]
+    return [*map(str, items[:LISTED_FIRST]), f"{len(items) - LISTED_FIRST} more"]
+
+
+def pasted_ids(ids: Iterable[int]) -> str:
+    """Node ids as options take them: `1,2,3`, a long run of them as `4-20000`."""
+    runs: list[list[int]] = []
+    for each in sorted(ids):
+        if runs and runs[-1][-1] == each - 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > RUN_MIN else ",".join(map(str, run)) for run in runs)
 
 
 def cause_text(cause: str | None, possible: Sequence[str] | None) -> str:

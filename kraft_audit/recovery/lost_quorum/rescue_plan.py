@@ -37,7 +37,7 @@ from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
 from kraft_audit.recovery.restore.state_differences import Operation, operations
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
-from kraft_audit.text.readable import capitalized, listed, nouns
+from kraft_audit.text.readable import capitalized, listed, nouns, pasted_ids
 
 NO_COPY: Final = "no copy of this cluster's log was read"
 
@@ -232,7 +232,7 @@ class _Planner:
             disks = f"the disk{'s' * (len(missing) > 1)} of node{'s' * (len(missing) > 1)} {listed(missing)}"
             reason = f"It depends on {disks}, which is neither here nor said to be gone: it may hold a better "
             reason += "copy."
-            away = ",".join(map(str, sorted({*self._gone, *missing})))
+            away = pasted_ids({*self._gone, *missing})
             lost = f"or name what is lost: kraft-audit rescue-plan {self._asked} --gone {away}"
             below = f"into a folder to read with --lake {self._path}" if self._is_lake else f"below {self._path}"
             return undecided, reason, [f"Copy {disks} {below}, {lost}"]

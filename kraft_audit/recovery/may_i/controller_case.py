@@ -21,7 +21,7 @@ from kraft_audit.rules.columns.kafka_commands import (
     remove_controller,
 )
 from kraft_audit.rules.columns.nodes import raises_kraft_version
-from kraft_audit.text.readable import any_of, listed
+from kraft_audit.text.readable import any_of, listed, pasted_ids
 
 
 class ControllerCase:
@@ -64,7 +64,7 @@ class ControllerCase:
             reason = f"It depends on {disks}, which nothing here shows. {self.may_text(election, second)}"
             step = f"Copy {disks} below {shlex.quote(self.question.path)}"
             if away := set(unread) - {self.node_id}:
-                stopped = ",".join(map(str, sorted(self.question.stopped | away)))
+                stopped = pasted_ids(self.question.stopped | away)
                 step += f", or name who is away: {self.command(stopped=stopped)}"
             else:
                 step += f", then: {self.command()}"
@@ -74,7 +74,7 @@ class ControllerCase:
     def in_doubt(self, doubts: Mapping[int, DiskDoubt], why: str) -> Permission:
         """Undecided, as disks that contradict themselves may do what their bytes say."""
         others = self.question.stopped | (doubts.keys() - {self.node_id})
-        stopped = ",".join(map(str, sorted(others)))
+        stopped = pasted_ids(others)
         without = None if self.node_id in doubts else self.command(stopped=stopped)
         steps = doubt_steps(doubts, self.question.path, self.command(), without)
         return self.permission(Verdict.UNDECIDED, f"{doubt_reason(doubts)} {why}".rstrip(), *steps)
@@ -124,7 +124,7 @@ class ControllerCase:
         for stopped in sorted({disk.node_id for disk in running} - {self.node_id}):
             rest = [disk for disk in running if disk.node_id != stopped]
             if self.safety.losing(rest) is None and self.safety.second_leader(rest) is None:
-                away = ",".join(map(str, sorted(self.question.stopped | {stopped})))
+                away = pasted_ids(self.question.stopped | {stopped})
                 yield f"With node {stopped} stopped it is safe: {self.command(stopped=away)}"
                 return
         yield f"Copy all voters again while they are stopped, then: {self.command()}"
@@ -158,15 +158,15 @@ class ControllerCase:
         asked = question.node_id if node_id is None else node_id
         words = ["kraft-audit", "may-i", action or question.action, str(asked), shlex.quote(question.path)]
         if question.gone:
-            words += ["--gone", ",".join(map(str, sorted(question.gone)))]
+            words += ["--gone", pasted_ids(question.gone)]
         if stopped is not None:
             words += ["--stopped", stopped] if stopped else []
         elif question.stopped and node_id is None:
-            words += ["--stopped", ",".join(map(str, sorted(question.stopped)))]
+            words += ["--stopped", pasted_ids(question.stopped)]
         elif node_id is not None and self.node_id != node_id:
-            words += ["--stopped", ",".join(map(str, sorted((question.stopped | {self.node_id}) - {node_id})))]
+            words += ["--stopped", pasted_ids((question.stopped | {self.node_id}) - {node_id})]
         if named := voters or question.voters:
-            words += ["--voters", ",".join(map(str, sorted(named)))]
+            words += ["--voters", pasted_ids(named)]
         return " ".join(words)
 
     def start_more(self) -> Iterator[str]:
@@ -174,7 +174,7 @@ class ControllerCase:
         ids = self.voters.ids if self.voters else frozenset()
         away = sorted((ids & self.question.stopped) - {self.node_id})
         if away:
-            still = ",".join(map(str, sorted(self.question.stopped - {self.node_id, away[0]})))
+            still = pasted_ids(self.question.stopped - {self.node_id, away[0]})
             yield f"Start more voters: {self.command(Action.START, away[0], still)}"
 
     def bootstrap(self) -> str:

@@ -17,7 +17,7 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import is_no_evidence, newest_round
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
-from kraft_audit.text.readable import capitalized, listed, nouns
+from kraft_audit.text.readable import capitalized, listed, nouns, pasted_ids
 
 DEAD_AFTER_MS: Final = 10_000
 """A leader that works writes a NoOp every half second; an older majority's last record is silence."""
@@ -46,7 +46,7 @@ class VoterAlone:
     def reason(self) -> str:
         """Both situations, with what would decide."""
         who, one = nouns("voter", self.alone), len(self.alone) == 1
-        gone = ",".join(map(str, self.others))
+        gone = pasted_ids(self.others)
         return (
             f"{who} {'is' if one else 'are'} in epoch {self.alone_epoch}, of which no log holds a record, and "
             f"{nouns('voter', self.others)} follow node {self.leader_id} in epoch {self.epoch}. Either {who} "

@@ -27,6 +27,7 @@ from kraft_audit.rules.families.epochs import epoch_evidence
 from kraft_audit.rules.families.log_files import damage_case, damage_rows
 from kraft_audit.rules.registry import rule, texts
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided
+from kraft_audit.text.readable import pasted_ids
 from kraft_codec.errors import Reason
 
 
@@ -233,7 +234,7 @@ def kq024(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 def kq025(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     standing = quorum_standing(history)
     if standing.standing is Standing.MAJORITY_LOST:
-        gone = ",".join(map(str, standing.gone))
+        gone = pasted_ids(standing.gone)
         plan = audit_command(history, "rescue-plan", "--gone", gone)
         advice = f"{texts()['KQ025']['what_to_do']} Which copy to go on from:   {plan}"
         yield _quorum_case(history, standing, standing.reason)._replace(what_to_do=advice)

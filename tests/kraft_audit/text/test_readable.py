@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from kraft_audit.commands.arguments import node_ids_of
 from kraft_audit.commands.cli import run_command
-from kraft_audit.text.readable import LAST_TIME_MS, time_text, timestamp_us, when
+from kraft_audit.commands.ending import UsageError
+from kraft_audit.text.readable import (
+    LAST_TIME_MS,
+    any_of,
+    listed,
+    nouns,
+    pasted_ids,
+    time_text,
+    timestamp_us,
+    when,
+)
 from tests.builders.logs import write_node
 from tests.builders.unsafe_times import NO_TIMES, unsafe_log
 
@@ -58,3 +70,31 @@ def test_every_command_lives_with_what_is_no_time(
     found = pq.read_table(out / "parquet").to_pylist()
     unsafe = [row for row in found if row["rule"] == "KP001"]
     assert [(row["from_ms"], row["from_time"]) for row in unsafe] == [(times_ms[1], None)]
+
+
+@pytest.mark.parametrize(
+    ("ids", "pasted"),
+    [
+        ((), ""),
+        ((3, 1, 2), "1,2,3"),
+        (range(1, 9), "1,2,3,4,5,6,7,8"),
+        (range(1, 10), "1-9"),
+        ((1, *range(4, 20_001), 30_000), "1,4-20000,30000"),
+    ],
+)
+def test_ids_are_pasted_as_options_take_them(ids: Sequence[int], pasted: str) -> None:
+    assert pasted_ids(ids) == pasted
+    assert node_ids_of("--gone", pasted) == sorted(ids)
+
+
+def test_a_sentence_names_the_first_of_very_many() -> None:
+    assert listed(range(32)).endswith("30 and 31")
+    assert listed(range(33)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 21 more"
+    assert nouns("node", range(33)).startswith("nodes 0, 1")
+    assert any_of(range(33)).endswith("11 or 21 more")
+
+
+@pytest.mark.parametrize("text", ["4-2", "1,-2", "-", "0-99999999999", "a-b"])
+def test_a_span_of_ids_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match="--gone"):
+        node_ids_of("--gone", text)
