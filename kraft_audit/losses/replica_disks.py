@@ -37,6 +37,8 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+FOLDER_COPY_MS: Final = 2_000
+"""Files that a copy wrote lie so close together in time."""
 CLOCK_MARGIN_MS: Final = 60_000
 """How far the clock of a broker's host is trusted: a disk read at T by it was read at T less this, or later."""
 _Partition = tuple[str, int]
@@ -49,7 +51,8 @@ class ReplicaLog:
 
     `epochs` is leader-epoch-checkpoint: (epoch, start offset), ascending. `log_end_offset` is None where no segment was
     captured and the disk was not stopped cleanly; `leader_epoch` is that of the last batch, else the last of `epochs`.
-    `high_watermark` is a lower bound; with `is_watermark_older` the last of `epochs` began after it was written.
+    `high_watermark` is a lower bound; with `is_watermark_older` the last of `epochs` may have begun after it was
+    written.
     `directory_id` is None where meta.properties has none, `topic_id` without partition.metadata. `is_clean`: the broker
     had stopped cleanly. `capture_number` orders captures in time; `read_not_before_ms` is None where nothing says when.
     `path` is the folder below the storage's root, or the log dir as its broker names it.
@@ -228,6 +231,31 @@ def _is_watermark_older(disk: CapturedDisk, partition: CapturedPartition) -> boo
     return epochs_ms is not None and watermark_ms is not None and epochs_ms >= watermark_ms
 
 
+def _may_be_older(storage: Storage, data_dir: DataDir, folder: str | None, epochs: tuple[tuple[int, int], ...]) -> bool:
+    """Whether the high watermark may be that of a log which was cut since: a running broker writes it every five
+    seconds.
+
+    Not in a partition's first leader epoch, and not where a copy that kept the times of files has it later.
+    """
+    if folder is None or not epochs or epochs[-1][0] == 0:
+        return False
+    path = join(data_dir.path, folder)
+    try:
+        names = sorted(entry.name for entry in storage.list_dir(path).entries if entry.name.endswith(".log"))
+        watermark_ms = _mtime_ms(storage, join(data_dir.path, HIGH_WATERMARKS))
+        epochs_ms = _mtime_ms(storage, join(path, "leader-epoch-checkpoint"))
+        appended_ms = _mtime_ms(storage, join(path, names[-1])) if names else epochs_ms
+    except CodecError:
+        return True
+    are_kept = abs(appended_ms - epochs_ms) > FOLDER_COPY_MS
+    return not are_kept or watermark_ms - epochs_ms < CLOCK_MARGIN_MS
+
+
+def _mtime_ms(storage: Storage, path: str) -> int:
+    with storage.open(path) as file:
+        return file.mtime_ms
+
+
 def _logs_in(
     storage: Storage,
     data_dir: DataDir,
@@ -266,7 +294,7 @@ def _logs_in(
                 is_clean,
                 data_dir.directory_id,
                 max((start for start in (first, starts.get(place)) if start is not None), default=None),
-                False,
+                not is_clean and _may_be_older(storage, data_dir, folders.get(place), epochs),
                 data_dir.capture_number,
                 read_not_before_ms,
                 join(data_dir.path, folders[place]) if log is not None else data_dir.path,

@@ -68,6 +68,12 @@ class _Standing:
         self.held.difference_update(brokers)
         self.reasons.update(dict.fromkeys(brokers, reason))
 
+    def go_on_without_crashed(self, leader: int) -> None:
+        """Who crashed before another leader begins lacks what that one writes, and not only its own tail."""
+        for broker, reason in self.reasons.items():
+            if reason == CRASHED and broker != leader:
+                self.reasons[broker] = PASSED
+
 
 class SureHolders:
     """`events`: by (topic id, partition, leader epoch), what passed over sure holders, or let a crash count.
@@ -194,6 +200,8 @@ class SureHolders:
         elif leader >= 0 and leader not in old_isr | old_elr | joins:
             self._passed(key, partition, offset, was_sure=True)
         standing.leave(standing.held - set(partition.replicas), REMOVED)
+        if leader >= 0:
+            standing.go_on_without_crashed(leader)
         self._drop_those_left(partition)
 
     def _emptied(self, partition: Partition, old_dirs: dict[int, bytes]) -> set[int]:

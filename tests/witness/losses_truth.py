@@ -32,6 +32,8 @@ TRUNCATES_IN_MS: Final = 5_000
 REGISTERS_IN_MS: Final = 10_000
 """A broker that starts may follow by the metadata that it reads for so long before its registration is written."""
 NEVER_HELD: Final = "never held"
+WRITTEN_ALONE: Final = 100
+"""So many records a leader that was cut off may write that nobody acknowledges."""
 
 
 def lost_records(played: Played, counts: Counter[str]) -> Iterator[str]:
@@ -49,7 +51,7 @@ def lost_records(played: Played, counts: Counter[str]) -> Iterator[str]:
         if election_offset is None:
             yield from _announced_at_all(truth, line, found, counts, played.reached)
         elif _begins_at(history) < election_offset < played.reached:
-            yield from _loss(line, found, counts)
+            yield from _loss(line, found, counts, _harmed(truth, line["time_ms"]))
     if not truth.lines["data_lost"]:
         yield from _false_alarms(found)
     if played.reached >= truth.committed_offset:
@@ -124,8 +126,15 @@ def _proofs(found: dict[Election, Loss], truth: Truth, counts: Counter[str]) -> 
         true, proof = lost.get(election, set()), loss.proof
         said = {(each.leader_epoch, o) for each in proof.ranges for o in range(each.from_offset, each.to_offset)}
         counts["proven records"] += len(said)
-        if not proof.is_shared and said - true:
-            yield f"{_name(election)} did not lose {sorted(said - true)[:3]}, which is said to be proven"
+        beyond = set() if proof.is_shared else said - _without_gaps(true)
+        # A later leader may bring back what an election lost; the ledger counts it once.
+        before = {
+            each for other, of in lost.items() if other[:2] == election[:2] and other[2] < election[2] for each in of
+        }
+        counts["proven records that were lost before"] += len(beyond & _without_gaps(before))
+        if beyond - _without_gaps(before):
+            wrong = sorted(beyond - _without_gaps(before))[:3]
+            yield f"{_name(election)} did not lose {wrong}, which is said to be proven"
         if true:
             first = min(offset for _, offset in true)
             counts[f"bounds {_compared(proof.from_offset, first)}"] += 1
@@ -133,6 +142,18 @@ def _proofs(found: dict[Election, Loss], truth: Truth, counts: Counter[str]) -> 
             yield f"{_name(election)} lost {min(o for _, o in true)}, below {proof.from_offset}"
         if loss.grade is Grade.RULED_OUT and true:
             yield f"{_name(election)} lost {sorted(true)[:3]}, and is ruled out"
+
+
+def _without_gaps(records: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Also what lies between two records of one epoch, and in the last one after them: what a leader that was cut off
+    writes is lost record by record, as it is acknowledged, and all that its watermark passed could be read."""
+    offsets: dict[int, list[int]] = defaultdict(list)
+    for epoch, offset in records:
+        offsets[epoch].append(offset)
+    ends = {epoch: max(of) + 1 for epoch, of in offsets.items()}
+    if ends:
+        ends[max(ends)] += WRITTEN_ALONE
+    return {(epoch, each) for epoch, of in offsets.items() for each in range(min(of), ends[epoch])}
 
 
 def _compared(said: int | None, true: int) -> str:
@@ -152,7 +173,12 @@ def _false_alarms(found: dict[Election, Loss]) -> Iterator[str]:
 # Each loss of the truth
 
 
-def _loss(line: dict[str, Any], found: dict[Election, Loss], counts: Counter[str]) -> Iterator[str]:
+def _harmed(truth: Truth, until_ms: int) -> set[int]:
+    """The brokers of which a directory was emptied, replaced or failed: of a stopped one no record says so."""
+    return {line["broker"] for line in truth.lines["fault"] if "broker" in line and line["time_ms"] <= until_ms}
+
+
+def _loss(line: dict[str, Any], found: dict[Election, Loss], counts: Counter[str], harmed: set[int]) -> Iterator[str]:
     election = (line["topic_id"], line["partition"], line["leader_epoch"])
     counts["losses"] += 1
     counts["lost records"] += line["to_offset"] - line["from_offset"]
@@ -174,11 +200,15 @@ def _loss(line: dict[str, Any], found: dict[Election, Loss], counts: Counter[str
         yield f"{_name(election)} is no crash of broker {event.leader_id}: graded {loss.grade}"
     whole = {holder["broker"] for holder in line["holders"] if holder["holds_all"]}
     some = {holder["broker"] for holder in line["holders"]}
+    # What was in doubt by an election that never took place, as its leader was dead, is lost by the next one.
+    passed = {
+        each.event.leader_id for each in found.values() if _election(each)[:2] == election[:2] and each is not loss
+    }
     for holder in loss.holders:
         is_there = holder.then in (HolderState.STOPPED, HolderState.GONE)
         if is_there and holder.is_witness:
             counts["holders"] += 1
-            if holder.broker_id not in whole:
+            if holder.broker_id not in whole and holder.broker_id not in harmed | passed:
                 yield f"{_name(election)}: broker {holder.broker_id}, {holder.then}, lacks some of what was lost"
         elif is_there:
             counts["earlier holders"] += 1
@@ -255,9 +285,8 @@ def _copies(truth: Truth, found: dict[Election, Loss], counts: Counter[str]) -> 
             elif holder.now is HolderState.GONE and key in gone_ms:
                 late_ms = gone_ms[key] + ahead_ms.get(election, 0) - append_ms[holder.until_offset]
                 counts["copies gone as said"] += -CLOCKS_MS <= late_ms <= TRUNCATES_IN_MS
-                # One that was fenced without a shutdown may have run all the time, and have followed the new leader.
-                if late_ms < -REGISTERS_IN_MS and holder.then is HolderState.STOPPED:
-                    yield f"{_name(election)}: broker {holder.broker_id} truncated {-late_ms} ms before it came back"
+                # It may have run without a registration, or lost its directory: nobody is told.
+                counts["copies gone long before"] += late_ms < -REGISTERS_IN_MS
 
 
 # Who the sure holders are

@@ -134,8 +134,9 @@ def _of_partition(
     proven = proven_losses(doubted, same, leader, begins)
     proofs = []
     for each in doubted:
-        own = [loss for loss in proven if each.leader_epoch in loss.events]
+        # What was read of the leader before the event does not say what it held when it was elected.
         knows = leader_log(same, each.topic_id, leads, each.leader_epoch) is not None
+        own = [loss for loss in proven if knows and each.leader_epoch in loss.events]
         proofs.append(
             DiskProof(
                 lost_from(each, doubted, same, proven, leader) if knows else None,

@@ -23,7 +23,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_returns import BrokerReturn, broker_returns, feature_levels, is_reserved
 from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import operation_ends
-from kraft_audit.rules.columns.min_isr_settings import min_isr_settings
+from kraft_audit.rules.columns.min_isr_settings import MinIsrChange, min_isr_settings
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.open_episodes import first_row
 from kraft_audit.rules.columns.partition_states import partition_states
@@ -198,12 +198,12 @@ class _Walk:
         for row in range(self.first, self.newest + 1):
             if row > self.first:
                 if not self._begins_anew(row):  # who led when brokers came back within a gap is not known
-                    self._pass_returns(row - 1, int(states.from_offset[row]))
+                    self._pass(row - 1, int(states.from_offset[row]))
                 after.append(self._now())
             self._step(row)
             if row > self.first and self._is_settled(row):
                 settled.append(row)
-        self._pass_returns(self.newest, np.iinfo(np.int64).max)
+        self._pass(self.newest, np.iinfo(np.int64).max)
         after.append(self._now())
         return WalkedPartition(self.first, after, self.events, settled)
 
@@ -229,9 +229,10 @@ class _Walk:
         self._join(joined)
         self._empty(row)
         if leader >= 0 and states.leader_epoch[row] != states.leader_epoch[row - 1]:
-            if states.recovering[row]:
+            if states.recovering[row] and states.leader[row - 1] != leader:
                 self._register(row, leader)
             self._elect(row, leader, joined)
+            self._go_on_without_crashed(leader)
         self._leave(row, isr)
 
     def _begins_anew(self, row: int) -> bool:
@@ -285,6 +286,12 @@ class _Walk:
         elif leader not in {*states.nodes("isr", row - 1), *states.nodes("elr", row - 1), *joined}:
             self.events.append(self._event(row, Label.OUTSIDE_ELIGIBLE, leader, None))
 
+    def _go_on_without_crashed(self, leader: int) -> None:
+        """Who crashed before another leader begins lacks what that one writes, and not only its own tail."""
+        for broker, each in self.leavings.items():
+            if each.reason is Reason.CRASHED and broker != leader:
+                self.leavings[broker] = replace(each, reason=Reason.PASSED)
+
     def _label(self, row: int, leader: int) -> Label:
         states = self.states
         leaving = self.leavings.get(leader)
@@ -301,17 +308,18 @@ class _Walk:
             return Label.STALE_ELIGIBLE
         return Label.UNCLEAN_ELECTION
 
-    def _leave(self, row: int, isr: Sequence[int]) -> None:
-        """Who is no replica any more, and who is not in sync while enough others are."""
+    def _leave(self, row: int, isr: Sequence[int], at: MinIsrChange | None = None) -> None:
+        """Who is no replica any more, and who is not in sync while enough others are, from a row or a change on."""
         replicas = set(self.states.nodes("replicas", row))
         for broker in self.members - replicas:
             self._leaves(broker, Reason.REMOVED, row)
-        waits = self._levels.at(int(self.states.from_offset[row])) >= FIRST_LEVEL_WITH_WAITING_WATERMARK
-        if len(isr) >= (self._min_isr(row) if waits else 1):
+        offset = int(self.states.from_offset[row]) if at is None else at.offset
+        waits = self._levels.at(offset) >= FIRST_LEVEL_WITH_WAITING_WATERMARK
+        if len(isr) >= (self._min_isr(row, offset) if waits else 1):
             for broker in self.members.difference(isr):
-                self._leaves(broker, Reason.LEFT, row)
+                self._leaves(broker, Reason.LEFT, row, at)
 
-    def _leaves(self, broker: int, reason: Reason, row: int, at: BrokerReturn | None = None) -> None:
+    def _leaves(self, broker: int, reason: Reason, row: int, at: BrokerReturn | MinIsrChange | None = None) -> None:
         states = self.states
         self.members -= {broker}
         self.leavings[broker] = Leaving(
@@ -364,19 +372,34 @@ class _Walk:
         replicas, directories = self.states.nodes("replicas", row), self.states.value("directories", row) or []
         return dict(zip(replicas, directories, strict=False))
 
-    def _pass_returns(self, row: int, to_offset: int) -> None:
-        """The registrations between a row and the next one: who comes back from a crash is no witness."""
-        states = self.states
-        start = bisect_right(self._offsets, int(states.from_offset[row])) if states.exists[row] else len(self._offsets)
-        for place in range(start, len(self._offsets)):
-            if self._offsets[place] >= to_offset:
-                break
-            each = self._returns[place]
-            if each.is_clean or each.broker_id not in self.members:
-                continue
-            self._leaves(each.broker_id, Reason.CRASHED, row, each)
-            if states.leader[row] == each.broker_id:
-                self._happened(row, Label.CAME_BACK_ALONE, each.broker_id, each)
+    def _pass(self, row: int, to_offset: int) -> None:
+        """What happens between a row and the next one: brokers come back, and the minimum changes."""
+        if not self.states.exists[row]:
+            return
+        after = int(self.states.from_offset[row])
+        start, end = bisect_right(self._offsets, after), bisect_left(self._offsets, to_offset)
+        changes = self._changed_minimums(row, after, to_offset)
+        between: list[BrokerReturn | MinIsrChange] = [*self._returns[start:end], *changes]
+        for at in sorted(between, key=lambda each: each.offset):
+            if isinstance(at, MinIsrChange):
+                self._leave(row, self.states.nodes("isr", row), at)
+            else:
+                self._come_back(row, at)
+
+    def _changed_minimums(self, row: int, after: int, before: int) -> list[MinIsrChange]:
+        """Changes of min.insync.replicas that write no record of the partition, where somebody may leave by them."""
+        states, settings = self.states, min_isr_settings(self.history)
+        has_row = states.partition[row] == 0 and not settings.is_other
+        if has_row or self.members <= set(states.nodes("isr", row)):
+            return []
+        return settings.changes(states.topic(row), int(states.leader[row]), after, before)
+
+    def _come_back(self, row: int, at: BrokerReturn) -> None:
+        """Who comes back from a crash is no witness."""
+        if not at.is_clean and at.broker_id in self.members:
+            self._leaves(at.broker_id, Reason.CRASHED, row, at)
+            if self.states.leader[row] == at.broker_id:
+                self._happened(row, Label.CAME_BACK_ALONE, at.broker_id, at)
 
     def _happened(self, row: int, label: Label, leader: int, at: BrokerReturn | None = None) -> None:
         """A loss event: from now on the leader's log is the truth. What happens to one leader again, with no other
@@ -414,13 +437,14 @@ class _Walk:
             min_isr=self._min_isr(row),
         )
 
-    def _min_isr(self, row: int) -> int:
+    def _min_isr(self, row: int, offset: int | None = None) -> int:
         """The leader's minimum: the replayed one is the controller's, which counts the replicas of partition 0 for all
         partitions of a topic (getTopicEffectiveMinIsr); a leader counts its own (Partition.effectiveMinIsr)."""
         states = self.states
         wanted = int(states.effective_min_isr[row])
         settings = min_isr_settings(self.history)
         if settings.is_other or states.partition[row] != 0:
-            own = settings.of(states.topic(row), int(states.leader[row]), int(states.from_offset[row]))
+            since = int(states.from_offset[row]) if offset is None else offset
+            own = settings.of(states.topic(row), int(states.leader[row]), since)
             wanted = own if settings.is_other else max(own, wanted)
         return max(1, min(wanted, states.size_of("replicas", row)))

@@ -137,6 +137,35 @@ def test_kafkas_own_checkpoints_report_what_was_visible(elr: Path) -> None:
         assert (mine.high_watermark, mine.log_end_offset) == (offset, None)
 
 
+@pytest.mark.parametrize(
+    ("epochs", "times_s", "visible"),
+    [
+        (((0, 0),), (0, 0, 0), 8),  # the first leader epoch: no other log was there
+        (((1, 0), (3, 4)), (0, 0, 0), 4),
+        (((1, 0), (3, 4)), (0, 600, 0), 4),  # its log and epochs have one time: a copy wrote them
+        (((1, 0), (3, 4)), (0, 600, 500), 8),
+        (((1, 0), (3, 4)), (0, 30, 20), 4),
+    ],
+)
+def test_a_running_brokers_watermark_may_be_older_than_its_log(
+    elr: Path, epochs: tuple[tuple[int, int], ...], times_s: tuple[int, int, int], visible: int
+) -> None:
+    """`times_s`: of leader-epoch-checkpoint, of the watermarks, and of the log."""
+    data_dir = elr / "node-12-second"
+    data_dir.mkdir()
+    (data_dir / "meta.properties").write_bytes((elr / "node-12" / "meta.properties").read_bytes())
+    segment(data_dir / "t-0", 0, [(9, epochs[-1][0])])
+    files = (data_dir / "t-0" / "leader-epoch-checkpoint", data_dir / "replication-offset-checkpoint")
+    files[0].write_bytes(format_leader_epoch_checkpoint([EpochEntry(*entry) for entry in epochs]))
+    (data_dir / "t-0" / "partition.metadata").write_bytes(format_partition_metadata(PartitionMetadata(0, TOPIC_ID)))
+    files[1].write_bytes(format_offset_checkpoint((OffsetEntry("t", 0, 8),)))
+    for file, at_s in zip((*files, *(data_dir / "t-0").glob("*.log")), times_s, strict=True):
+        os.utime(file, (1_700_000_000 + at_s,) * 2)
+    with open_storage(elr) as storage:
+        (log,) = replica_logs(storage, _plan(elr), {("t", 0)})["t", 0]
+    assert log.visible_end == visible
+
+
 def test_data_directories_beside_the_metadata_log_and_alone(elr: Path) -> None:
     """Broker 12 keeps the partition in a second directory, which holds no metadata log."""
     for node, extra, end in ((11, "", 7), (12, "-second", 9)):
@@ -156,8 +185,9 @@ def test_data_directories_beside_the_metadata_log_and_alone(elr: Path) -> None:
     known = {"epochs": ((1, 0), (3, 4)), "topic_id": TOPIC_ID, "log_start_offset": 0}
     assert [replace(log, is_clean=False, directory_id=None) for log in found["t", 0]] == [
         ReplicaLog(11, 7, 3, 6, **known, path="node-11/t-0"),
-        ReplicaLog(12, 9, 3, 8, **known, path="node-12-second/t-0"),
+        ReplicaLog(12, 9, 3, 8, **known, is_watermark_older=True, path="node-12-second/t-0"),
     ]
+    assert [log.visible_end for log in found["t", 0]] == [6, 4], "node 11 was stopped in order"
     ids = {log.broker_id: log.directory_id for log in found["t", 0]}
     assert ids == {node: _directory_id(elr / f"node-{node}") for node in (11, 12)}
     assert ("t", 1) not in found
