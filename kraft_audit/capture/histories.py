@@ -135,11 +135,6 @@ class FoundLog:
         """All batches whose CRC holds."""
         return frozenset(key for file in self._segments for key in self._keys(file))
 
-    @property
-    def begins_damaged(self) -> bool:
-        """Whether a segment's first batch is not sound: its key may be anything."""
-        return not self.first_batches <= self.batches
-
     @cached_property
     def from_ms(self) -> int | None:
         return self._first_headers[0].base_timestamp_ms if self._first_headers else None

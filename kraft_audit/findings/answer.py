@@ -20,7 +20,7 @@ from kraft_audit.findings.what_next import (
     open_losses,
     what_next,
 )
-from kraft_audit.incidents.folding import LOSS, FoldedFindings, open_findings
+from kraft_audit.incidents.folding import FoldedFindings, open_findings
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level
 from kraft_audit.rules.columns.captures import newest_round, newest_watermark
@@ -36,7 +36,7 @@ from kraft_audit.rules.columns.quorum_standing import (
     quorum_standing,
 )
 from kraft_audit.rules.families.partitions_at_risk import WITH_EVERYTHING
-from kraft_audit.rules.rule_model import Finding, Severity
+from kraft_audit.rules.rule_model import LOSS, Finding, Severity
 from kraft_audit.text.readable import and_more, capitalized, listed, nouns, plural, when
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS, release_needed, release_text
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kraft_audit.findings.check_text import last_holder, operations_from
 from kraft_audit.findings.membership import membership_steps
-from kraft_audit.incidents.folding import LOSS, FoldedFindings, open_findings
+from kraft_audit.incidents.folding import FoldedFindings, open_findings
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_stops import last_voter
 from kraft_audit.rules.columns.captures import (
@@ -33,7 +33,7 @@ from kraft_audit.rules.columns.unheld_records import UnheldRecords, unheld_recor
 from kraft_audit.rules.columns.voter_alone import VoterAlone, newest_voter_alone
 from kraft_audit.rules.families.log_files import HOLDS_OTHER_BYTES
 from kraft_audit.rules.registry import words_for
-from kraft_audit.rules.rule_model import Finding
+from kraft_audit.rules.rule_model import LOSS, Finding
 from kraft_audit.text.readable import and_more, any_of, capitalized, listed, nouns, pasted_ids, utc_time
 from kraft_audit.text.shell_commands import with_copy
 
@@ -70,7 +70,7 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         yield from (finding.what_to_do for finding in open_findings(folded) if finding.rule == "KQ024")
     elif standing.standing is Standing.NO_LEADER and any(each.rule == "KV017" for each in open_findings(folded)):
         ids = configured_voters(history).suggested
-        asked = f"kraft-audit may-i start {ids[0]} {quoted} --voters {','.join(map(str, ids))}" if ids else ""
+        asked = f"kraft-audit may-i start {ids[0]} {quoted} --voters {pasted_ids(ids)}" if ids else ""
         yield f"Set controller.quorum.voters alike on every node before you start one.   {asked}".rstrip()
     elif standing.standing is Standing.NO_LEADER and history.operator.is_running:
         text = f"{standing.majority} of controllers {listed(sorted(standing.voters))} have to reach each other"
@@ -82,7 +82,7 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         yield f"Start nothing. Which records each disk holds:   kraft-audit diverge {quoted}"
         who = f"{nouns('broker', brokers)} may hold the old log"
         text = f"If controllers {listed(standing.voters)} were formatted anew, {who}"
-        yield f"{text}:   kraft-audit rescue-plan {quoted} --gone {','.join(map(str, standing.voters))}"
+        yield f"{text}:   kraft-audit rescue-plan {quoted} --gone {pasted_ids(standing.voters)}"
     elif standing.standing is Standing.UNDECIDED and (unheld := unheld_records(history)) is not None:
         yield from _ask_lagging(unheld, history, quoted)
     elif standing.lacks_majority and standing.missing:
@@ -249,7 +249,7 @@ def _start_voters(history: ClusterHistory, standing: QuorumStanding, quoted: str
         )
         others = f" (or {any_of(alike)} alone)" if alike else ""
         asked = f"kraft-audit may-i start {older[0]} {quoted}"
-        asked += f" --stopped {','.join(map(str, sorted(older[1:])))}" if older[1:] else ""
+        asked += f" --stopped {pasted_ids(older[1:])}" if older[1:] else ""
         yield f"Start controller {older[0]} alone, with its own disk{others}: {outcome}.   {asked}"
     elif needed > 0 and len(older) >= needed:
         first = "" if alone is None else f", {alone.leader_id} among them"

@@ -29,12 +29,10 @@ from kraft_audit.rules.columns.declared_recovery import (
 )
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
-from kraft_audit.rules.rule_model import Finding, Scope, Status
+from kraft_audit.rules.rule_model import LOSS, Finding, Scope, Status
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_audit.text.readable import duration, when
 
-LOSS: Final = "KP020"
-"""What an incident lost outlasts it."""
 QUORUM_RULES: Final = frozenset({"KQ023", "KQ024", "KQ025"})
 OPEN_END: Final = 1 << 62
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.continuity import run_begins
-from kraft_audit.rules.rule_model import Finding, Severity
+from kraft_audit.rules.rule_model import LOSS, Finding, Severity
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_audit.text.readable import duration, plural
 
@@ -130,7 +130,7 @@ EFFECTS: Final = (
     ("KP001", "down to one replica that can lead", False),
     ("KP002", "without a leader", True),
     ("KP005", "below min ISR: acks=all writes blocked", True),
-    ("KP020", "may have lost acknowledged records", False),
+    (LOSS, "may have lost acknowledged records", False),
 )
 """What an incident does to partitions: the rule that counts it, the words, and whether its length is shown."""
 BEGUN: Final = (("KP005", "acks=all writes blocked on {}"), ("KP002", "{} without a leader"))

@@ -15,13 +15,13 @@ from kraft_audit.incidents.incident import EFFECTS, IncidentKind
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.columns.captures import audit_command
-from kraft_audit.rules.rule_model import Severity
+from kraft_audit.rules.rule_model import LOSS, Severity
 from kraft_audit.text.readable import plural
 
 URGENT: Final = frozenset({Severity.CRITICAL.value, Severity.HIGH.value})
 NEEDS: Final = (
     (("KQ002", "KQ020", "KQ022", "KV001", "KV002", "KQ016"), "may have lost committed records"),
-    (("KP020",), "may have lost acknowledged records"),
+    ((LOSS,), "may have lost acknowledged records"),
     (("KQ025",), "{has} lost the majority of its voters"),
     (("KQ023",), "{has} no leader"),
     (("KQ024",), "cannot commit"),

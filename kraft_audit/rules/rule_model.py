@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from kraft_audit.rules.cluster_history import ClusterHistory
 
 
+LOSS: Final = "KP020"
+"""The rule about lost records: what was lost stays lost until a person acknowledges it."""
+
+
 class Severity(enum.StrEnum):
     """critical: data lost or two truths possible; high: one failure away; medium: weakened; low: hygiene."""
 

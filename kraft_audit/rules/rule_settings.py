@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft_audit.rules.registry import find_rule, rules
-from kraft_audit.rules.rule_model import FOR_EVER, Finding, RuleSettings, Status, Threshold, Waiver
+from kraft_audit.rules.rule_model import FOR_EVER, LOSS, Finding, RuleSettings, Status, Threshold, Waiver
 from kraft_audit.text.text_files import YamlError, parse_yaml
 
 THRESHOLD_MAX: Final = 10**15
@@ -26,8 +26,6 @@ HEAD: Final = """\
 """
 
 WAIVER_KEYS: Final = ("rule", "cluster", "subject", "who", "why", "until", "before")
-ACKNOWLEDGED: Final = "KP020"
-"""The rule whose findings are acknowledged: such a waiver needs no day on which it ends."""
 
 
 class RuleSettingsError(Exception):
@@ -146,7 +144,7 @@ def _waiver(entry: Any, key: str, source: str) -> Waiver:
             raise RuleSettingsError(source, f"{key}.{name}", entry[name], "one of " + ", ".join(WAIVER_KEYS))
     before_ms = _before_ms(entry.get("before"), f"{key}.before", source)
     rule = find_rule(str(entry.get("rule", "")))
-    ends_never = rule is not None and rule.id == ACKNOWLEDGED and before_ms is not None
+    ends_never = rule is not None and rule.id == LOSS and before_ms is not None
     defaults = {"cluster": "*", "subject": "*", **({"until": FOR_EVER} if ends_never else {})}
     values: dict[str, str] = {}
     for name in WAIVER_KEYS[:-1]:

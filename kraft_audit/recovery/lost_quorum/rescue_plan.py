@@ -254,7 +254,7 @@ class _Planner:
         away = self._gone | set(uncaptured or alive[1:])
         steps = [f"Start what you have: kraft-audit may-i start {alive[0]} {self._path}"] if self._disk_ids else []
         if away > self._gone:
-            plan = f"kraft-audit rescue-plan {self._asked} --gone {','.join(map(str, sorted(away)))}"
+            plan = f"kraft-audit rescue-plan {self._asked} --gone {pasted_ids(away)}"
             steps.append(f"Name the nodes that are lost with their disks: {plan}")
         return reason, steps
 
@@ -283,7 +283,7 @@ class _Planner:
         if brokers:
             yield f"Brokers {listed(brokers)} hold copies of this log too: add their node dirs and ask again."
         if best.node_id is not None:
-            gone = f" --gone {','.join(map(str, sorted(self._gone)))}" if self._gone else ""
+            gone = f" --gone {pasted_ids(self._gone)}" if self._gone else ""
             # A broker's id cannot be a controller's, unless it is both.
             named = "" if best.is_voter else " --node-id NODE --endpoint HOST:PORT"
             words = f"kraft-audit rescue {self._asked}{gone} --from {best.node_id} --out rescued-{best.node_id}{named}"

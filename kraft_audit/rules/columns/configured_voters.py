@@ -17,7 +17,7 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_round, replica_end
 from kraft_audit.rules.columns.nodes import broker_states, registrations
-from kraft_audit.text.readable import any_of, listed, nouns, pasted_ids
+from kraft_audit.text.readable import any_of, listed, nouns
 
 Ids = frozenset[int]
 
@@ -201,5 +201,5 @@ def _were(nodes: Collection[int]) -> str:
 
 def condition_text(voters: Collection[int], nodes: Collection[int]) -> str:
     """The condition of a yes at kraft.version 0."""
-    ids = pasted_ids(voters)
+    ids = ",".join(map(str, sorted(voters)))
     return f"This holds while controller.quorum.voters on {listed(sorted(nodes))} still reads {ids}."

@@ -20,6 +20,7 @@ from kraft_audit.losses.disk_proofs import (
 )
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.open_episodes import first_row
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.columns.witnesses import LossEvent
 from kraft_audit.tables.silver import PARTITION_CHANGES
@@ -130,7 +131,7 @@ def _of_partition(
     if leader is None:
         return [DiskProof(to_offset=to_offset(each, same)) for each in doubted]
     doubted = [replace(each, rival_since=_rival_since(states, each.event)) for each in doubted]
-    begins = int(states.leader_epoch[_first_row(states, newest)]) if history.states_from else 0
+    begins = int(states.leader_epoch[first_row(states, newest)]) if history.states_from else 0
     proven = proven_losses(doubted, same, leader, begins)
     proofs = []
     for each in doubted:
@@ -148,13 +149,6 @@ def _of_partition(
             )
         )
     return proofs
-
-
-def _first_row(states: PartitionStates, row: int) -> int:
-    """The first row of the partition that a row is about."""
-    while not states.is_first[row]:
-        row -= 1
-    return row
 
 
 def _rival_since(states: PartitionStates, event: LossEvent) -> int | None:
