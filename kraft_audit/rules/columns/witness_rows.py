@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 
 import numpy as np
+import pyarrow.compute as pc
 
+from kraft_audit.replay.partitions.window_events import MIN_ISR
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.witnesses import loss_events, walked_partition
@@ -17,7 +19,7 @@ def witness_rows(history: ClusterHistory, open_offsets: Set[int | None]) -> Iter
     """The rows from which the witnesses of partitions follow that are not just their ISR, and losses at these offsets.
 
     Of each such partition these are the rows from the last one on after which its witnesses were its ISR, and those
-    with which replicas ceased to be witnesses; and all changes of its brokers since.
+    with which replicas ceased to be witnesses; and since then all changes of its brokers and of min.insync.replicas.
     """
     states = partition_states(history)
     if not len(states):
@@ -28,6 +30,7 @@ def witness_rows(history: ClusterHistory, open_offsets: Set[int | None]) -> Iter
     asked = {*newest[~is_plain].tolist(), *states.newest_rows(np.array(sorted(lost), np.int64)).tolist()}
     rows: set[int] = set()
     since: dict[int, int] = {}
+    since_of_topic: dict[str, int] = {}
     for last in sorted(asked):
         walked = walked_partition(history, last)
         events = [event for event in walked.events if event.row in lost]
@@ -37,11 +40,13 @@ def witness_rows(history: ClusterHistory, open_offsets: Set[int | None]) -> Iter
         leavings += [leaving.row for event in events for leaving in event.all_leavings]
         rows.update(leavings)
         rows.update(row - 1 for row in leavings if row > walked.first)
+        topic, offset = states.topic(last), int(states.from_offset[settled])
+        since_of_topic[topic] = min(offset, since_of_topic.get(topic, offset))
         for broker in states.nodes("replicas", last):
-            offset = int(states.from_offset[settled])
             since[broker] = min(offset, since.get(broker, offset))
     yield PARTITION_CHANGES.name, states.order[np.array(sorted(rows), np.int64)]
     yield from _broker_rows(history, since)
+    yield from _min_isr_rows(history, since_of_topic)
 
 
 def _broker_rows(history: ClusterHistory, since: Mapping[int, int]) -> Iterator[RowNumbers]:
@@ -53,3 +58,22 @@ def _broker_rows(history: ClusterHistory, since: Mapping[int, int]) -> Iterator[
         own = own[np.argsort(offsets[own], kind="stable")]
         place = int(np.searchsorted(offsets[own], offset))
         yield "broker_changes", np.sort(own[max(place - 1, 0) :])
+
+
+def _min_isr_rows(history: ClusterHistory, since: Mapping[str, int]) -> Iterator[RowNumbers]:
+    """The settings of min.insync.replicas for topics from an offset each on, with the one before, and of brokers."""
+    if not since or not history.has("config_changes"):
+        return
+    table = history.chunked_table("config_changes")
+    offsets = table["from_offset"].to_numpy()
+    places: dict[tuple[str, str], list[int]] = {}
+    for row in np.flatnonzero(pc.equal(table["name"], MIN_ISR).to_numpy()):
+        resource = table["resource_type"][int(row)].as_py(), table["resource_name"][int(row)].as_py()
+        places.setdefault(resource, []).append(int(row))
+    for (kind, name), rows in places.items():
+        offset = since.get(name) if kind == "TOPIC" else min(since.values())
+        if offset is None:
+            continue
+        rows.sort(key=lambda row: offsets[row])
+        before = sum(offsets[row] <= offset for row in rows)
+        yield "config_changes", np.sort(np.array(rows[max(before - 1, 0) :], np.int64))
