@@ -54,9 +54,10 @@ def test_a_disk_of_another_cluster_is_named_and_not_started(
     assert callable(change)
     change(capture / "node-3", cluster_id)
     ((finding,),) = foreign(tmp_path / "out")
-    assert finding.summary.endswith(f"node 3 belongs to cluster {cluster_id}")
     with kraft_audit.open(str(tmp_path / "out")) as clusters:
         (cluster,) = clusters
+        both = f"node 3 belongs to cluster {cluster_id}, the others to cluster {cluster.cluster_id}"
+        assert finding.summary.endswith(both)
         answer = cluster.may_i(Question(Action.START, 3, "logs"))
         assert answer.verdict is Verdict.NO
         assert cluster_id in answer.reason

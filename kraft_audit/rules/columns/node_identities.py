@@ -14,7 +14,10 @@ from kraft_audit.rules.columns.voter_sets import current_set, keys_of
 from kraft_audit.rules.rule_model import Evidence
 from kraft_audit.text.readable import nouns
 
-_Nodes = Mapping[str, Set[int]]
+_Owners = Mapping[str, Mapping[int, str]]
+"""By directory id, the nodes that have it in the log, with the place that says so."""
+_Holders = Mapping[str, Set[int]]
+"""By directory id, the nodes on whose disks it stands."""
 
 
 def identity_doubts(history: ClusterHistory) -> dict[int, tuple[Evidence, ...]]:
@@ -33,29 +36,35 @@ def _doubts(history: ClusterHistory) -> Iterator[tuple[int, tuple[Evidence, ...]
             yield row["node_id"], facts
 
 
-def _owners(history: ClusterHistory) -> _Nodes:
-    """By directory id, the nodes that registered it or vote with it at the end of the log."""
-    owners = defaultdict[str, set[int]](set)
+def _owners(history: ClusterHistory) -> _Owners:
+    """The nodes that registered a directory, or vote with it, at the end of the log."""
+    owners = defaultdict[str, dict[int, str]](dict)
     for (kind, node_id), states in registrations(history).items():
         for directory_id in states[-1]["log_dirs"] if kind == "broker" else ():
-            owners[directory_id].add(node_id)
+            owners[directory_id][node_id] = f"broker registration at offset {states[-1]['from_offset']}"
     voter_set = current_set(history)
-    for node_id, directory_id in keys_of(voter_set["voters"]) if voter_set is not None else ():
-        if directory_id is not None:
-            owners[directory_id].add(node_id)
+    if voter_set is not None:
+        offset = voter_set["from_offset"]
+        place = f"voter set at offset {offset}" if offset >= 0 else "voter set"
+        for node_id, directory_id in keys_of(voter_set["voters"]):
+            if directory_id is not None:
+                owners[directory_id][node_id] = place
     return owners
 
 
-def _of_directory(row: TableRow, owners: _Nodes, holders: _Nodes) -> Iterator[Evidence]:
+def _of_directory(row: TableRow, owners: _Owners, holders: _Holders) -> Iterator[Evidence]:
+    """A node that registered again under another id shares the directory with its old id, as long as the log has it."""
     node_id, directory_id = row["node_id"], row["directory_id"]
-    if directory_id is None or is_reserved(directory_id) or node_id in owners.get(directory_id, ()):
+    if directory_id is None or is_reserved(directory_id):
         return
+    own = owners.get(directory_id, {})
     name = f"the directory id {directory_id} of its disk"
-    if others := sorted(owners.get(directory_id, ())):
-        yield capture_evidence(
-            row, f"{name} is that of {nouns('node', others)} in the log", file_name="meta.properties"
-        )
-    if twins := sorted(holders[directory_id] - {node_id}):
+    if others := sorted(own.keys() - {node_id}):
+        places = ", ".join(sorted({own[other] for other in others}))
+        also = f", and of node {node_id} itself ({own[node_id]})" if node_id in own else ""
+        text = f"{name} is that of {nouns('node', others)} in the log ({places}){also}"
+        yield capture_evidence(row, text, file_name="meta.properties")
+    if (twins := sorted(holders[directory_id] - {node_id})) and node_id not in own:
         text = f"{name} stands on the disk of {nouns('node', twins)}, too"
         yield capture_evidence(row, text, file_name="meta.properties")
 

@@ -275,4 +275,5 @@ def _disks(history: ClusterHistory, standing: QuorumStanding) -> Iterator[Eviden
     for row in sorted(newest_round(history), key=replica_name):
         if row["node_id"] in standing.voters:
             text = f"{replica_name(row)}: persisted epoch {row['leader_epoch']}, ends at {replica_end(row)}"
-            yield capture_evidence(row, text, offset=row["log_end_offset"], epoch=row["leader_epoch"])
+            at: dict[str, Any] = {"offset": row["log_end_offset"], "epoch": row["leader_epoch"]}
+            yield capture_evidence(row, text, file_name="quorum-state", **at)

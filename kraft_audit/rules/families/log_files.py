@@ -164,7 +164,8 @@ def kq010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             where = row["path"] or row["root"]
             ids = {"before": history.cluster_id, "after": its_cluster}
             fact = capture_evidence(row, "meta.properties", file_name="meta.properties", **ids)
-            summary = f"{replica_name(row)} belongs to cluster {its_cluster}"
+            others = f", the others to cluster {history.cluster_id}" if is_other_cluster else ""
+            summary = f"{replica_name(row)} belongs to cluster {its_cluster}{others}"
             cases.setdefault(where, Case(f"replica at {where}", summary, evidence=(fact,)))
     for row in damage_rows(history, {Reason.CLUSTER_MISMATCH}):
         where = row["path"] or row["root"]

@@ -16,7 +16,7 @@ from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.open_episodes import began_at, key_of_row
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Scope, Thresholds
+from kraft_audit.rules.rule_model import Case, Evidence, Scope, Thresholds
 from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.text.readable import listed, nouns
 
@@ -52,10 +52,19 @@ def _case(history: ClusterHistory, states: PartitionStates, episode: Episode, go
     copies, are = ("copy", "is") if len(missing) == 1 else ("copies", "are")
     who = f"{nouns('broker', missing)} of {replicas} {are} gone"
     summary = f"{len(missing)} {copies} of {len(replicas)} will never exist: {who}"
-    case = partition_case(states, episode, summary)._replace(what_to_do=_advice(history, states, row, missing))
+    case = partition_case(states, episode, summary)
+    advice, facts = _advice(history, states, row, missing), (_departure(history, each, gone[each]) for each in missing)
+    case = case._replace(what_to_do=advice, evidence=(*case.evidence, *facts))
     begins = began_at(history, "KP021", Scope.PARTITION, key_of_row(states, row))
     since = max(begins) if begins else max(int(states.from_offset[episode.start]), min(gone[each] for each in missing))
     return case if since == case.from_offset else case._replace(from_offset=since, from_ms=None)
+
+
+def _departure(history: ClusterHistory, broker: int, offset: int) -> Evidence:
+    """What the log says of a broker that is gone, and where."""
+    is_registered = broker_states(history)[broker].newest["exists"]
+    how = "away from here on, and its node runs on without the broker's role" if is_registered else "unregistered"
+    return Evidence(f"broker {broker}: {how}", offset=offset)
 
 
 def _advice(history: ClusterHistory, states: PartitionStates, row: int, missing: list[int]) -> str:
