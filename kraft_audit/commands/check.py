@@ -96,17 +96,20 @@ def check(
     """
     from kraft_audit.findings.answer import cluster_row
     from kraft_audit.incidents.folding import counted_findings
+    from kraft_audit.rules.columns.needed_software import software_needed
 
     judge = logs.judge([rule_id(text) for text in rule] if rule else None)
     since_ms = None if since is None else time_option("--since", since)
     by_rule = by_finding or in_full or show_all or bool(rule)
     results = Results(Format({"sarif": "json", "ocsf": "jsonl"}.get(output, output)))
     findings: list[Finding] = []
+    needed: dict[str, str | None] = {}
     lines = []
     exit_code = 0
     for cluster in results.each_history(logs):
         judged, waivers = judge(cluster)
         findings += judged
+        needed |= dict.fromkeys((finding.finding_id for finding in judged), software_needed(cluster.history))
         folded = cluster.incidents(judged)
         if output == "ocsf":
             _print_events(results.out, judged, cluster.history, show_all)
@@ -124,7 +127,7 @@ def check(
     if lines:
         results.out.rows(sorted(lines, key=lambda line: line["rank"], reverse=True), CLUSTER_COLUMNS)
         results.text("--cluster ID shows one of them in full")
-    _export(results.out, output, findings, show_all, profile)
+    _export(results.out, output, findings, needed, show_all, profile)
     return exit_code
 
 
@@ -187,7 +190,14 @@ def _print_events(out: Output, findings: list[Finding], history: ClusterHistory,
     out.rows(map(without_nulls, ocsf_events(rows, version("kraft-audit"))), [])
 
 
-def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all: bool, profile: SarifProfile) -> None:
+def _export(
+    out: Output,
+    output: CheckFormat,
+    findings: list[Finding],
+    needed: dict[str, str | None],
+    show_all: bool,
+    profile: SarifProfile,
+) -> None:
     from kraft_audit.findings import finding_formats
 
     if output == "sarif":
@@ -199,7 +209,8 @@ def _export(out: Output, output: CheckFormat, findings: list[Finding], show_all:
     elif output == "csv":
         out.rows(finding_formats.csv_rows(findings, show_all=show_all), [], finding_formats.CSV_KEYS)
     elif output not in ("table", "ocsf"):
-        out.rows(finding_formats.check_document(findings, show_all=show_all), [])
+        document = finding_formats.check_document(findings, show_all=show_all)
+        out.rows(finding_formats.with_needed_software(document, needed), [])
 
 
 def _exit_code(cluster: Cluster, counted: list[Finding], fail_on: FailOn) -> int:

@@ -26,7 +26,8 @@ from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature
 from kraft_audit.rules.columns.captures import newest_round, newest_watermark
 from kraft_audit.rules.columns.loss_holders import Grade, losses
 from kraft_audit.rules.columns.loss_texts import loss_cause, unflushed_text
-from kraft_audit.rules.columns.nodes import broker_states, registrations, supported_levels
+from kraft_audit.rules.columns.needed_software import has_older_software, software_needed
+from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import offline, partition_states, under_min_isr
 from kraft_audit.rules.columns.quorum_standing import (
     BROKEN,
@@ -38,7 +39,7 @@ from kraft_audit.rules.columns.quorum_standing import (
 from kraft_audit.rules.families.partitions_at_risk import WITH_EVERYTHING
 from kraft_audit.rules.rule_model import LOSS, Finding, Severity
 from kraft_audit.text.readable import and_more, capitalized, listed, nouns, plural, when
-from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS, release_needed, release_text
+from kraft_codec.schemas.releases import METADATA_VERSIONS
 
 SHOW_FINDINGS: Final = ": --findings"
 """What a line ends with that `check` lists on request; a page, which has them below, leaves it out."""
@@ -193,7 +194,10 @@ def header(history: ClusterHistory, standing: QuorumStanding) -> str:
         parts.append(f"metadata.version {METADATA_VERSIONS.get(level, level)}{elr}")
     elif history.is_complete and broker_states(history):
         parts.append("no metadata.version recorded")
-    if level is not None and (needed := _software_needed(history, standing, level)) is not None:
+    # A controller dies at the first record that its software does not know, before it registers: where nobody leads,
+    # older software may be why, and it must not be started.
+    is_asked = standing.standing is Standing.NO_LEADER or has_older_software(history)
+    if is_asked and (needed := software_needed(history)) is not None:
         parts.append(f"needs Kafka {needed} or later")
     if standing.voters:
         parts.append(_voters_read(standing))
@@ -206,22 +210,6 @@ def header(history: ClusterHistory, standing: QuorumStanding) -> str:
         # Before 3.7 meta.properties had no directory.id.
         parts.append("no directory ids: a replaced disk looks like the old one")
     return "   ".join(parts)
-
-
-def _software_needed(history: ClusterHistory, standing: QuorumStanding, level: int) -> str | None:
-    """The first release that reads the log, where a node is registered with older software, or no leader comes up.
-
-    A controller dies at the first record that its software does not know, before it registers: where nobody leads,
-    older software may be why, and it must not be started.
-    """
-    release = release_needed(level)
-    if not (history.has("broker_changes") and history.has("controller_changes")):
-        return None
-    levels = (supported_levels(rows[-1], METADATA_VERSION_FEATURE) for rows in registrations(history).values())
-    is_older = any(supported is not None and supported[1] < level for supported in levels)
-    if release is None or not (is_older or standing.standing is Standing.NO_LEADER):
-        return None
-    return release_text(release)
 
 
 def _voters_read(standing: QuorumStanding) -> str:

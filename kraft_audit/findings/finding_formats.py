@@ -97,9 +97,17 @@ def selected(findings: Iterable[Finding], *, show_all: bool = False) -> list[Fin
 
 
 def check_document(findings: Iterable[Finding], *, show_all: bool = False) -> list[dict[str, Any]]:
-    """The JSON of `check`: one object a finding."""
+    """One object a finding, with `CHECK_KEYS`."""
     rows = finding_rows(selected(findings, show_all=show_all))
     return [{key: row[key] for key in CHECK_KEYS} for row in rows]
+
+
+def with_needed_software(rows: Iterable[dict[str, Any]], needed: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    """The JSON of `check`: each finding with the first Kafka release that reads the log of its cluster.
+
+    `needed` has it by finding id; null where no release is known.
+    """
+    return [{**row, "needs_release": needed[row["finding_id"]]} for row in rows]
 
 
 def csv_rows(findings: Iterable[Finding], *, show_all: bool = False) -> list[dict[str, Any]]:

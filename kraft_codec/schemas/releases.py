@@ -134,6 +134,17 @@ def release_needed(metadata_version: int) -> Release | None:
     return next((LINE_OF_LEVEL[level] for level in sorted(LINE_OF_LEVEL) if level >= metadata_version), None)
 
 
+def release_needed_by(metadata_version: int | None, kraft_version: int | None) -> Release | None:
+    """The first release line whose software reads a log with these levels; None where no known one does, or is needed.
+
+    `kraft_version` 1 is a control record that no software before 3.9 writes or follows.
+    """
+    by_metadata = None if metadata_version is None else release_needed(metadata_version)
+    if metadata_version is not None and by_metadata is None:
+        return None
+    return max((each for each in (by_metadata, (3, 9) if kraft_version else None) if each is not None), default=None)
+
+
 def parse_release(text: str) -> Release:
     """The numbers of a release. Raises ValueError where it is none."""
     return tuple(int(part) for part in text.split("."))

@@ -15,6 +15,7 @@ from kraft_codec.schemas.releases import (
     metadata_version_of,
     parse_release,
     release_needed,
+    release_needed_by,
     release_text,
 )
 
@@ -35,6 +36,24 @@ def test_the_first_release_that_reads_a_log() -> None:
     """Kafka 3.9.2 dies at the first record of a 4.0 log that it does not know; 4.0-IV0 to IV3 are levels of 4.0."""
     needed = {level: release_needed(level) for level in (1, 21, 22, 25, 26, 33, 999)}
     assert needed == {1: (3, 0), 21: (3, 9), 22: (4, 0), 25: (4, 0), 26: (4, 1), 33: (4, 4), 999: None}
+
+
+@pytest.mark.parametrize(
+    ("metadata_version", "kraft_version", "needed"),
+    [
+        (None, None, None),
+        (20, None, (3, 8)),
+        (20, 0, (3, 8)),
+        (20, 1, (3, 9)),
+        (None, 1, (3, 9)),
+        (25, 1, (4, 0)),
+        (999, 1, None),
+    ],
+)
+def test_the_first_release_that_reads_both_versions(
+    metadata_version: int | None, kraft_version: int | None, needed: tuple[int, int] | None
+) -> None:
+    assert release_needed_by(metadata_version, kraft_version) == needed
 
 
 def test_where_behaviour_changed() -> None:

@@ -115,6 +115,7 @@ def test_json_has_the_keys_that_scripts_rely_on(kraft_audit) -> None:
     only = json.loads(kraft_audit("check", ELR, "--rule", "offline", "-o", "json").out)
     assert {row["rule"] for row in only} == {"KP002"}
     assert [row for row in rows if row["rule"] == "KP002"] == only
+    assert {row["needs_release"] for row in everything} == {"4.3"}, "metadata.version 30 is 4.3-IV0"
 
 
 @pytest.mark.slow

@@ -132,3 +132,15 @@ def test_older_registered_software_is_told_of_a_working_quorum_too(
     supported = [{"name": "metadata.version", "min_supported_version": 1, "max_supported_version": newest}]
     build.broker(11, features=supported)
     assert ("needs Kafka 4.0 or later" in _answer(build)[0]) is is_said
+
+
+@pytest.mark.parametrize(("at", "is_said"), [(None, False), (30, True)])
+def test_a_log_keeps_records_of_a_level_that_was_lowered_again(
+    build: HistoryBuilder, at: int | None, is_said: bool
+) -> None:
+    build.three_nodes().feature("metadata.version", 25 if is_said else 21)
+    if at is not None:
+        build.feature("metadata.version", 21, at=at)
+    supported = [{"name": "metadata.version", "min_supported_version": 1, "max_supported_version": 21}]
+    build.broker(11, features=supported)
+    assert ("needs Kafka 4.0 or later" in _answer(build)[0]) is is_said
