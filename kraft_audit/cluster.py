@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kraft_audit.rules.rule_model import Finding, RuleSettings
 
 CAPTURE_ROWS: Final = frozenset({"captures"})
-READ_FROM_FILES: Final = frozenset({"records", "files", "batches"})
+READ_FROM_FILES: Final = frozenset({"records", "files", "batches", "node_cards"})
 """Tables that no history holds row by row: they are read from the files when they are asked for."""
 PERMISSION_BYTES_MAX: Final = 256 << 20
 HELD_EPOCHS: Final = pa.schema(
@@ -238,16 +238,21 @@ class Cluster(OpenedCluster):
                 yield batch if topic is None else batch.filter(pc.equal(batch.column("topic"), topic))
 
     def nodes(self) -> list[NodeCard]:
-        """What the files of each node dir of the newest capture say of its node; disks of other clusters too.
+        """What all files of each node dir of the newest capture, and the log, say of its node; foreign disks too.
 
         >>> [(card.node_id, card.log, card.log_end_offset) for card in cluster.nodes()]
         [(1, 'read', 189), (11, 'read', 137), (12, 'read', 153), (13, 'read', 171), (14, 'read', 189)]
         """
         from kraft_audit.capture.node_card import node_card
+        from kraft_audit.rules.columns.nodes_in_log import node_in_log
 
         rows = self.history.rows("captures")
         newest = max((row["capture_number"] for row in rows), default=0)
-        cards = [node_card(row) for row in rows if row["capture_number"] == newest]
+        cards = [
+            replace(node_card(row), in_log=node_in_log(self.history, row) if row["accepted"] else None)
+            for row in rows
+            if row["capture_number"] == newest
+        ]
         return sorted(cards, key=lambda card: (card.node_id is None, card.node_id, card.path))
 
     def quorum(self, *, capture: str | None = None) -> QuorumDescription:
@@ -495,7 +500,8 @@ class Cluster(OpenedCluster):
     def table(self, name: str) -> pa.Table:
         """A table by its name; raises KeyError where there is none.
 
-        There are `findings`, the silver tables, and `captures`, `files`, `batches`, `records`, `decode_errors`.
+        There are `findings`, the silver tables, and `captures`, `node_cards`, `files`, `batches`, `records`,
+        `decode_errors`.
 
         >>> cluster.table("leader_epochs").column("leader_id").to_pylist()
         [1]

@@ -36,7 +36,7 @@ from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.capture.scanner import ChangedError, Chunk
 from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.capture.survey import Survey
-from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, FILES, RECORDS
+from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, FILES, NODE_CARDS, RECORDS
 from kraft_audit.tables.contract import slices
 from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.errors import Reason
@@ -47,7 +47,7 @@ from kraft_codec.storage.random_access import Closeable
 __all__ = ["BRONZE_TABLES", "ClusterReading", "ReadingSettings", "read_survey"]
 
 BRONZE_TABLES: Final = frozenset(
-    {CAPTURES.name, FILES.name, BATCHES.name, RECORDS.name, ARCHIVE.name, DECODE_ERRORS.name}
+    {CAPTURES.name, NODE_CARDS.name, FILES.name, BATCHES.name, RECORDS.name, ARCHIVE.name, DECODE_ERRORS.name}
 )
 """What `ClusterReading.bronze` gives."""
 UNREAD: Final = frozenset({Reason.UNREADABLE, Reason.CHANGED_DURING_READ})

@@ -389,6 +389,7 @@ def _replica(
         log_dir=join(folder, METADATA_LOG_DIR),
         medium=row["medium"],
         held_end_offset=row.get("held_end_offset"),
+        producer_state_offset=row.get("producer_state_offset"),
         configuration=row.get("configuration") or "",
         newest_snapshot=(row["snapshot_end_offset"], row["snapshot_epoch"]) if row["snapshot_end_offset"] else None,
     )

@@ -286,6 +286,11 @@ def _capture_row(replica: Replica) -> dict[str, Any]:
         "leader_epoch_checkpoint": None
         if epochs is None
         else [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in epochs],
+        "producer_state_offset": replica.plan.producer_state_offset,
+        "deleted_snapshot_end_offset": replica.plan.deleted_snapshot_end,
+        "index_trimmed": replica.plan.is_index_trimmed,
+        "clean_shutdown": any(tally.kind is FileKind.CLEAN_SHUTDOWN for tally in tallies),
+        "further_directory_ids": list(replica.plan.further_directory_ids),
         "held_end_offset": replica.plan.held_end_offset,
         "configuration": replica.plan.configuration or None,
         "rescue": None if replica.rescue is None else replica.rescue.to_json(),

@@ -15,6 +15,7 @@ from kraft_audit.capture.archiver import Archiver
 from kraft_audit.capture.borne_snapshots import doubt_unborne_snapshots
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, captures_batch, files_batch
 from kraft_audit.capture.decoded_records import DecodedBatches, Decoder, Records, judge
+from kraft_audit.capture.node_card import node_cards_batch
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.presence import KnownWindow, Presence
 from kraft_audit.capture.reconcile import Slice, Window, windows
@@ -25,7 +26,7 @@ from kraft_audit.capture.resumed.survey_resume import SurveyMemory
 from kraft_audit.capture.scanner import Chunk
 from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, SnapshotCopy, find_snapshots
 from kraft_audit.capture.survey import Survey, SurveyBuilder
-from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, FILES, RECORDS
+from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, FILES, NODE_CARDS, RECORDS
 from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.kernels.codes import OK
 from kraft_codec.schemas import Dialect
@@ -113,11 +114,15 @@ class ClusterPass:
                 self._close(replica)
         doubt_unborne_snapshots(self._readable)
         for replica in self._readable:
-            replica.compare_end_with_epochs()
+            replica.compare_end_with_files()
         yield from self._emitter.damages()
         selected = [replica for replica in self._replicas if self._emitter.is_selected(replica)]
-        if CAPTURES.name in self.tables:
-            yield CAPTURES.name, captures_batch([replica for replica in selected if not replica.is_unchanged])
+        if self.tables & {CAPTURES.name, NODE_CARDS.name}:
+            captures = captures_batch([replica for replica in selected if not replica.is_unchanged])
+            if CAPTURES.name in self.tables:
+                yield CAPTURES.name, captures
+            if NODE_CARDS.name in self.tables:
+                yield NODE_CARDS.name, node_cards_batch(captures.to_pylist())
         if FILES.name in self.tables:
             yield FILES.name, files_batch(selected)
         if self._survey is not None:

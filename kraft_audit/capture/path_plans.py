@@ -18,6 +18,7 @@ from kraft_audit.text.readable import natural
 from kraft_codec.errors import ChoiceError, Damage, InputError, Reason
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.files.discovery import FileEntry, ReplicaDir, discover
+from kraft_codec.files.indexes import PREALLOCATED_OFFSET_INDEX_BYTES
 from kraft_codec.files.logdir import missing_segments, read_meta, read_quorum_state
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage.random_access import Storage
@@ -316,6 +317,10 @@ def _discovered_replica(
         missing_segments=missing_segments(replica),
         held_end_offset=storage.held_end_offset(replica.path),
         configuration=configurations.of_replica(replica, meta.node_id if meta else None),
+        producer_state_offset=_highest(replica.of_kind(FileKind.PRODUCER_STATE)),
+        deleted_snapshot_end=_highest(file for file in replica.of_kind(FileKind.DELETED) if file.epoch is not None),
+        is_index_trimmed=_is_index_trimmed(replica),
+        further_directory_ids=replica.further_directory_ids,
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     wanted = [file for file in segments if is_complete or file.base_offset == 0]
@@ -324,6 +329,18 @@ def _discovered_replica(
     begun_ms = next((first.base_timestamp_ms for first in headers if first.base_offset == 0), None)
     epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)
     return _DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches, begun_ms)
+
+
+def _highest(files: Iterable[FileEntry]) -> int | None:
+    """The highest offset that these files are named after."""
+    return max((file.base_offset or 0 for file in files), default=None)
+
+
+def _is_index_trimmed(replica: ReplicaDir) -> bool | None:
+    """Whether the newest index is shorter than Kafka makes one for a segment that it writes to; None without any."""
+    indexes = replica.of_kind(FileKind.OFFSET_INDEX)
+    newest = max(indexes, key=lambda file: file.base_offset or 0, default=None)
+    return None if newest is None else newest.size_bytes < PREALLOCATED_OFFSET_INDEX_BYTES
 
 
 def _read_small(read: Callable[[], tuple[_Content | None, Sequence[Damage]]]) -> _Content | None:

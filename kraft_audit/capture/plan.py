@@ -100,6 +100,10 @@ class ReplicaPlan:
     `held_end_offset` had reached the disk, as kraft-capture noted; None for other copies. `newest_snapshot` is (end
     offset, epoch) of the newest one that an archived copy had, though its records need not be archived.
     `configuration` is what the node's server.properties says, as `NodeConfiguration.to_json`; empty without one.
+    `producer_state_offset` is the highest offset that the name of a `.snapshot` has: the log once ended there;
+    `deleted_snapshot_end` the highest end offset of a `.checkpoint.deleted`. With `is_index_trimmed` the newest
+    segment's index was cut to its size, as closing the log does; None without an index. `further_directory_ids` are
+    those of the node's other log dirs.
     """
 
     root: str
@@ -118,6 +122,10 @@ class ReplicaPlan:
     held_end_offset: int | None = None
     newest_snapshot: tuple[int, int] | None = None
     configuration: str = ""
+    producer_state_offset: int | None = None
+    deleted_snapshot_end: int | None = None
+    is_index_trimmed: bool | None = None
+    further_directory_ids: tuple[str, ...] = ()
 
     @property
     def folder(self) -> tuple[str, str, str]:

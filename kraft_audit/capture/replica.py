@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from kraft_audit.capture.declared_rescue import DeclaredRescue, read_rescue
 from kraft_audit.capture.disk_trust import DiskTrust, trust_of
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
+from kraft_audit.capture.reached_end import shorter_than_it_was
 from kraft_audit.capture.resumed.kept_log import KeptLog, NotResumableError, ReplicaPlace
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
 from kraft_audit.capture.torn_copies import KnownPart, torn_at
@@ -112,7 +113,7 @@ class Replica:
         self.leader_epochs: tuple[EpochEntry, ...] | None = None
         self.rescue: DeclaredRescue | None = None
         self.doubt: str | None = None
-        """How log and leader-epoch-checkpoint contradict each other; None where they agree."""
+        """How the log and the files beside it contradict each other; None where they agree."""
         self.claimed_end: tuple[int, int] | None = None
         """Of a disk in doubt: the (last epoch, end offset) with which it may stand for election."""
         self.is_accepted = True
@@ -212,20 +213,30 @@ class Replica:
             is_rest_torn=log.is_resumed,
         )
 
-    def compare_end_with_epochs(self) -> None:
-        """Sets `doubt` where leader-epoch-checkpoint names an epoch after the end of log and snapshots.
+    def compare_end_with_files(self) -> None:
+        """Sets `doubt` where the files beside the log say that it is shorter than it was (`reached_end`).
 
-        An epoch gets its entry no later than its first record, and a follower's entries come with the records. The log
-        still shows what was committed: at least that.
+        The log still shows what was committed: at least that.
         """
-        if self.doubt is not None or self.log is None or self.log.end_offset is None or not self.leader_epochs:
+        log = self.log
+        if self.doubt is not None or log is None or log.end_offset is None:
             return
-        end = max([self.log.end_offset, *(end_offset for end_offset, _ in self.snapshots)])
-        last = max(self.leader_epochs, key=lambda entry: entry.start_offset)
-        if last.start_offset > end:
-            begins = f"leader-epoch-checkpoint has epoch {last.epoch} from offset {last.start_offset}"
-            self.doubt = f"{begins}, the log ends at {end}: later segments are missing, or the copy is older"
-            self.claimed_end = (last.epoch, end)
+        tallies = self.tallies.values()
+        reached = shorter_than_it_was(
+            {
+                "leader_epoch_checkpoint": [asdict(entry) for entry in self.leader_epochs or ()],
+                "producer_state_offset": self.plan.producer_state_offset,
+                "snapshot_end_offset": self.snapshots[-1][0] if self.snapshots else None,
+                "log_end_offset": log.end_offset,
+                "bytes_quarantined": sum(each.bytes_quarantined for each in tallies),
+                "bytes_unread": sum(each.bytes_unread for each in tallies),
+            }
+        )
+        if reached is not None:
+            last_epoch = -1 if log.last_epoch is None else log.last_epoch
+            ends = f"the log ends at {log.end_offset}: later segments are missing, or the copy is older"
+            self.doubt = f"{reached.text}, {ends}"
+            self.claimed_end = (last_epoch if reached.epoch is None else reached.epoch, log.end_offset)
 
     def close(self, now_ms: Callable[[], int]) -> None:
         """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""

@@ -33,7 +33,7 @@ DUMPED_KINDS: Final = frozenset({"segment", "snapshot", "bootstrap_snapshot"})
 
 
 DumpFormat = Literal["rows", "kafka"]
-DumpTable = Literal["records", "batches", "captures", "files", "decode_errors"]
+DumpTable = Literal["records", "batches", "captures", "node_cards", "files", "decode_errors"]
 TITLES: Final = {
     "leader_epoch": "epoch",
     "record_type": "type",
@@ -64,6 +64,7 @@ COLUMNS: Final[Mapping[str, tuple[ShownColumn, ...]]] = {
             "status"
         ),
         "captures": ("path node_id directory_id leader_id leader_epoch log_start_offset log_end_offset damage_count"),
+        "node_cards": "path node_id directory_id log current_voters log_end_offset reached_offset reached_by closed",
         "files": (
             "path file_name kind size_bytes bytes_decoded bytes_quarantined bytes_unread batch_count record_count"
         ),

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.capture.node_card import CONFIGURATION_FIELDS
 from kraft_audit.commands.arguments import NodeLogs, OutputFormat
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, open_logs
 from kraft_audit.text.output import Format, Output, neutral, table_columns
-from kraft_audit.text.readable import committed_text, nouns, shown_cluster_id, time_text
+from kraft_audit.text.readable import committed_text, nouns, shown_cluster_id, time_text, when
 
 if TYPE_CHECKING:
+    from kraft_audit.capture.node_card import NodeCard, NodeInLog
     from kraft_audit.cluster import Cluster
     from kraft_audit.quorum.description import CapturedVoter, QuorumDescription
     from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions
@@ -35,15 +35,9 @@ COLUMNS: Final = table_columns(
     },
 )
 
-NODE_KEYS: Final = (
-    *("capture", "path", "cluster_id", "node_id", "directory_id", "log", "leader_epoch", "leader_id", "voted_id"),
-    *("current_voters", "log_start_offset", "log_end_offset", "last_epoch", "snapshot_end_offset", "reached_epoch"),
-    "reached_offset",
-    *CONFIGURATION_FIELDS,
-)
 NODE_COLUMNS: Final = table_columns(
-    "node_id directory_id log leader_epoch leader_id voted_id current_voters log_end_offset reached_epoch "
-    "reached_offset roles configured_voters path",
+    "node_id directory_id log closed leader_epoch leader_id voted_id current_voters log_end_offset reached_offset "
+    "in_log needs_release roles configured_voters path",
     {
         "node_id": "node",
         "directory_id": "directory",
@@ -52,8 +46,8 @@ NODE_COLUMNS: Final = table_columns(
         "voted_id": "voted",
         "current_voters": "voters",
         "log_end_offset": "log_end",
-        "reached_epoch": "reached",
-        "reached_offset": "from_offset",
+        "reached_offset": "reached",
+        "needs_release": "needs",
         "configured_voters": "configured",
     },
 )
@@ -128,20 +122,36 @@ def quorum(
 
 def _show_cards(logs: NodeLogs, output: Format) -> int:
     """The node cards of the newest capture of each cluster."""
-    results = Results(output, NODE_KEYS)
+    from kraft_audit.capture.node_card import NodeCard
+
+    results = Results(output, tuple(field.name for field in fields(NodeCard)))
     for cluster in results.each_history(logs):
         results.title(cluster)
-        cards = [asdict(card) for card in cluster.nodes()]
-        if results.is_table:
-            cards = [{**card, **_texts_of(card)} for card in cards]
-        results.rows(cards, NODE_COLUMNS)
+        cards = cluster.nodes()
+        rows = [{**asdict(card), **(_texts_of(card) if results.is_table else {})} for card in cards]
+        results.rows(rows, NODE_COLUMNS)
     return results.end()
 
 
-def _texts_of(card: dict[str, Any]) -> dict[str, Any]:
-    """The lists of a card as people read them."""
-    voters = {name: _voters_text(card[name]) for name in ("current_voters", "configured_voters")}
-    return {**voters, "roles": ",".join(card["roles"] or ()) or None}
+def _texts_of(card: NodeCard) -> dict[str, Any]:
+    """What a card says in lists, as people read it."""
+    return {
+        "current_voters": _voters_text(card.current_voters),
+        "configured_voters": _voters_text(card.configured_voters),
+        "roles": ",".join(card.roles or ()) or None,
+        "in_log": None if card.in_log is None else _in_log_text(card.in_log),
+        "needs_release": None if card.in_log is None else card.in_log.needs_release,
+    }
+
+
+def _in_log_text(said: NodeInLog) -> str | None:
+    """`voter, controller`; `broker fenced since 2026-06-14 21:35:52`."""
+    texts = ["voter"] if said.voter else []
+    for registration in said.registrations:
+        since_ms = registration.fenced_since_ms
+        how = "shut down" if registration.in_controlled_shutdown else "fenced since"
+        texts.append(registration.role if since_ms is None else f"{registration.role} {how} {when(since_ms)}")
+    return ", ".join(texts) or None
 
 
 def _voters_text(voters: tuple[int, ...] | None) -> str | None:

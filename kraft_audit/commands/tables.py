@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # The columns of a table for people; the other formats have all of them.
 GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "captures": ("cluster_id", "node_id", "capture", "leader_id", "leader_epoch", "log_end_offset", "damage_count"),
+    "node_cards": ("cluster_id", "node_id", "log", "current_voters", "log_end_offset", "reached_offset", "closed"),
     "plans": ("plan", "event", "at", "cluster_name", "table_name", "outcome"),
     "files": ("cluster_id", "node_id", "file_name", "size_bytes", "scanned_to", "damage_count"),
     "batches": ("cluster_id", "node_id", "source", "base_offset", "last_offset", "leader_epoch", "crc", "status"),

@@ -193,7 +193,7 @@ def _captured_again(replicas: Sequence[Replica], carried: CarriedRows) -> pa.Rec
     rows = []
     for row in captures_batch(replicas).to_pylist():
         before = earlier.get((row["root"], row["path"]), row)
-        rows.append({**before, **{name: row[name] for name in _OF_READING}})
+        rows.append({**row, **before, **{name: row[name] for name in _OF_READING}})
     return build_rows(CAPTURES, rows)
 
 

@@ -277,13 +277,13 @@ def _sentence(reason: str) -> str:
 
 
 def _committed(standing: QuorumStanding) -> str:
-    return f", committed through offset {standing.committed_to - 1}" if standing.committed_to else ""
+    return f", {standing.committed_text}" if standing.committed_text else ""
 
 
 def _committed_sentence(history: ClusterHistory, standing: QuorumStanding) -> str:
     if not standing.committed_to:
         return "Nothing is proven committed."
-    text = f"Committed through offset {standing.committed_to - 1}."
+    text = f"{capitalized(standing.committed_text)}."
     if standing.end_offset is None or standing.end_offset <= standing.committed_to:
         return text
     holders = sum(

@@ -8,7 +8,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_returns import feature_levels
 from kraft_audit.rules.columns.broker_stops import Stop, broker_stops, last_voter
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding
-from kraft_audit.text.readable import nouns, when
+from kraft_audit.text.readable import capitalized, nouns, when
 from kraft_codec.schemas.releases import FIRST_LEVEL_WITH_CONTROLLED_SHUTDOWN, METADATA_VERSION_FEATURE
 
 
@@ -20,7 +20,7 @@ def at_rest_sentence(history: ClusterHistory, standing: QuorumStanding, folded: 
     rest = (
         f" All metadata is committed (offset {standing.end_offset - 1})."
         if is_committed and standing.end_offset
-        else f" Committed through offset {standing.committed_to - 1}."
+        else f" {capitalized(standing.committed_text)}."
         if standing.committed_to
         else ""
     )

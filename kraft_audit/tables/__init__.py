@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from kraft_audit.tables.bronze import ARCHIVE, BATCHES, BRONZE, CAPTURES, DECODE_ERRORS, FILES, RECORDS
+from kraft_audit.tables.bronze import ARCHIVE, BATCHES, BRONZE, CAPTURES, DECODE_ERRORS, FILES, NODE_CARDS, RECORDS
 from kraft_audit.tables.contract import Table, tables_by_name
 from kraft_audit.tables.gold import HISTORIES, JUDGED_FINDINGS, JUDGED_INCIDENTS
 from kraft_audit.tables.losses import LOSSES
@@ -40,7 +40,7 @@ LAKE_TABLES: Final[Mapping[str, Table]] = {
 }
 """What plans commit, by name; `plans` itself is the ledger."""
 READABLE_TABLES: Final[Mapping[str, Table]] = tables_by_name(
-    *(CAPTURES, FILES, BATCHES, RECORDS, ARCHIVE, DECODE_ERRORS),
+    *(CAPTURES, NODE_CARDS, FILES, BATCHES, RECORDS, ARCHIVE, DECODE_ERRORS),
     *SILVER.values(),
     LOSSES,
     JUDGED_FINDINGS,

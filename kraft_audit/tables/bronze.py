@@ -20,6 +20,7 @@ from kraft_audit.tables.contract import (
     INT64,
     NODE_IDS,
     TEXT,
+    TEXTS,
     TIMESTAMP,
     UNKNOWN_RECORDS,
     Table,
@@ -35,6 +36,10 @@ TRUNCATED: Final = "truncated"
 """Stored as `status` of a batch that a later capture no longer has, and as `ended_by` of an epoch or voter set."""
 REPLICA_NAME: Final = ("node_id", "directory_id", "root", "path")
 """What a replica is known by: its node and directory id; without a node id its folder (`replica_identity`)."""
+LOG_STATES: Final = ("read", "shorter", "missing", "empty", "unstarted", "foreign")
+"""What became of the log of a node card."""
+CLOSINGS: Final = ("in order", "open")
+"""How the log of a node card was left, where its files show it."""
 BATCH_KEY: Final = ("base_offset", "last_offset", "leader_epoch", "crc")
 """What a batch is known by: equal keys are equal bytes."""
 _CLUSTER_ID: Final = required(
@@ -94,6 +99,11 @@ CAPTURES: Final = Table(
         nullable("snapshot_epoch", INT32, "epoch of the newest complete snapshot"),
         required("snapshot_count", INT32, "complete snapshots, bootstrap files not counted"),
         nullable("leader_epoch_checkpoint", EPOCH_CHECKPOINT, "entries of the file leader-epoch-checkpoint"),
+        nullable("producer_state_offset", INT64, "highest offset that names a `.snapshot`: the log ended there"),
+        nullable("deleted_snapshot_end_offset", INT64, "highest end offset of a `.checkpoint.deleted`"),
+        nullable("index_trimmed", BOOL, "the newest index is cut to size, as after a clean stop; null without"),
+        nullable("clean_shutdown", BOOL, "`.kafka_cleanshutdown` is there: the broker of this node stopped in order"),
+        nullable("further_directory_ids", TEXTS, "directory ids of the node's other log dirs that lie beside it"),
         nullable("held_end_offset", INT64, "offsets below it had reached the disk, as kraft-capture says; else null"),
         nullable("configuration", TEXT, "settings of a server.properties beside it, as JSON: roles, voters, no secret"),
         nullable("rescue", TEXT, "what rescue.json in the node dir declares, in short, as JSON"),
@@ -104,6 +114,48 @@ CAPTURES: Final = Table(
         required("damage_count", INT32, "rows of decode_errors that this reading of this replica wrote"),
         required("read_from_ms", INT64, "when reading this replica's log began"),
         required("read_to_ms", INT64, "when its quorum-state had been read, which is after its log"),
+        _PLAN,
+    ),
+)
+
+NODE_CARDS: Final = Table(
+    "node_cards",
+    "bronze",
+    "one node by all files of its node dir, as it was read at one time",
+    ("cluster_id", "node_id", "directory_id", "captured_at_ms", "root", "path"),
+    "for ever",
+    "What every file of a node says of it: whose disk, which voters, how far its log got, and how it is configured.",
+    (
+        _CLUSTER_ID,
+        *_NODE,
+        *_CAPTURE,
+        nullable("own_cluster_id", TEXT, "cluster.id of this node's own meta.properties"),
+        nullable("meta_version", INT32, "version of meta.properties"),
+        nullable("further_directory_ids", TEXTS, "directory ids of its other log dirs that lie beside it; null before"),
+        choice("log", LOG_STATES, "shorter: it ends before reached_offset; foreign: another cluster's disk"),
+        nullable("leader_epoch", INT32, "leaderEpoch of quorum-state"),
+        nullable("leader_id", INT32, "leaderId of quorum-state, -1 unknown"),
+        nullable("voted_id", INT32, "votedId of quorum-state, -1 none"),
+        nullable("current_voters", NODE_IDS, "currentVoters of quorum-state, ascending: the voters of its last start"),
+        nullable("log_start_offset", INT64, "first offset of the log"),
+        nullable("log_end_offset", INT64, "end offset of the log, exclusive"),
+        nullable("last_epoch", INT32, "epoch of the last valid batch"),
+        nullable("snapshot_end_offset", INT64, "end offset, exclusive, of the newest complete snapshot"),
+        nullable("deleted_snapshot_end_offset", INT64, "the same of the newest one that Kafka was about to delete"),
+        nullable("reached_epoch", INT32, "the epoch that began at reached_offset; null where a `.snapshot` names it"),
+        nullable("reached_offset", INT64, "the log had reached this offset, by the file reached_by"),
+        nullable("reached_by", TEXT, "leader-epoch-checkpoint, or the name of a `.snapshot`"),
+        choice("closed", CLOSINGS, "how the log was left; open: it ran, or was killed", is_nullable=True),
+        nullable("configuration", TEXT, "path of its server.properties; null where none was captured"),
+        nullable("configured_node_id", INT32, "node.id"),
+        nullable("roles", TEXTS, "process.roles"),
+        nullable("configured_voters", NODE_IDS, "the ids in controller.quorum.voters, ascending"),
+        nullable("bootstrap_servers", TEXTS, "controller.quorum.bootstrap.servers"),
+        nullable("log_dirs", TEXTS, "log.dirs, with metadata.log.dir first where it is set"),
+        nullable("security_protocols", TEXTS, "LISTENER:PROTOCOL of each listener"),
+        nullable("sasl_mechanisms", TEXTS, "sasl.enabled.mechanisms and those of controllers and brokers"),
+        nullable("authorizer", TEXT, "authorizer.class.name"),
+        nullable("timeouts", TEXTS, "KEY=MILLISECONDS of each timeout that is set"),
         _PLAN,
     ),
 )
@@ -292,4 +344,4 @@ PLANS: Final = Table(
     ),
 )
 
-BRONZE: Final = tables_by_name(CAPTURES, PLANS, FILES, BATCHES, RECORDS, ARCHIVE, DECODE_ERRORS)
+BRONZE: Final = tables_by_name(CAPTURES, NODE_CARDS, PLANS, FILES, BATCHES, RECORDS, ARCHIVE, DECODE_ERRORS)

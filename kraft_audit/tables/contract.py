@@ -75,6 +75,7 @@ EPOCH_CHECKPOINT: Final = list_of(
     pa.struct([pa.field("epoch", INT32, nullable=False), pa.field("start_offset", INT64, nullable=False)])
 )
 NODE_IDS: Final = list_of(INT32)
+TEXTS: Final = list_of(TEXT)
 CHANGED_BATCHES: Final = list_of(
     pa.struct(
         [

@@ -20,6 +20,7 @@ from kraft_audit.tables.contract import (
     INT64,
     NODE_IDS,
     TEXT,
+    TEXTS,
     Column,
     Table,
     choice,
@@ -30,7 +31,6 @@ from kraft_audit.tables.contract import (
     tables_by_name,
 )
 
-TEXTS: Final = list_of(TEXT)
 SNAPSHOT: Final = "snapshot"
 """Stored as `cause` of state that a snapshot holds, and as `source` of a voter set whose own record was not read."""
 WITHOUT_LEADER: Final = "burnt"

@@ -8,11 +8,13 @@ from typing import Final
 
 from kraft_codec.errors import CodecError, Damage, Reason
 from kraft_codec.file_names import METADATA_LOG_DIR, NODE_KINDS, FileKind, is_partition_dir, parse_file_name
-from kraft_codec.files.properties import MAX_PROPERTIES_BYTES, parse_meta_properties
+from kraft_codec.files.properties import MAX_PROPERTIES_BYTES, MetaProperties, parse_meta_properties
 from kraft_codec.storage.random_access import DamageList, DirEntry, EntryKind, Listing, Storage, damage_of, join
 
 _LOG_CONTENT: Final = frozenset({FileKind.SEGMENT, FileKind.SNAPSHOT, FileKind.QUORUM_STATE})
 _CONFIGURATION: Final = FileKind.CONFIGURATION
+_Identity = tuple[str | None, int] | None
+"""(cluster id, node id) as meta.properties has them; None where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class ReplicaDir:
     `capture` is the folder that holds the node dirs of one moment ("" where there is only one), `node_dir` the folder
     with meta.properties, `path` the log dir. `files` are those of both, by path. `configurations` are the files of this
     kind in the node dir and in the folders above it, up to where the storage starts, the nearest first.
+    `further_directory_ids` are those of the node's other log dirs that lie beside the node dir, ascending.
     """
 
     capture: str
@@ -42,6 +45,7 @@ class ReplicaDir:
     path: str
     files: tuple[FileEntry, ...]
     configurations: tuple[FileEntry, ...] = ()
+    further_directory_ids: tuple[str, ...] = ()
 
     def of_kind(self, *kinds: FileKind) -> tuple[FileEntry, ...]:
         """The files of these kinds, by path."""
@@ -71,7 +75,14 @@ def discover(storage: Storage) -> Discovery:
     further = walk.take_unstarted()
     captures = _name_captures({path: node_dir for path, node_dir, _ in walk.replicas}, walk.identities)
     replicas = tuple(
-        ReplicaDir(captures[path], node_dir, path, files, walk.configurations_of(node_dir, files))
+        ReplicaDir(
+            captures[path],
+            node_dir,
+            path,
+            files,
+            walk.configurations_of(node_dir, files),
+            walk.directory_ids_beside(path, node_dir),
+        )
         for path, node_dir, files in sorted(walk.replicas, key=lambda replica: replica[0])
     )
     return Discovery(replicas, further, walk.damages.all(storage.start))
@@ -89,6 +100,9 @@ class _Walk:
         self._archive_count = 0
         self._configurations: dict[str, list[FileEntry]] = {}
         """Those that lie in a folder, of each folder that was visited and has any."""
+        self._known: dict[str, _Identity] = {}
+        self._further: dict[tuple[str, _Identity], set[str]] = {}
+        """Directory ids of log dirs without the log, by the folder that they lie in and their node."""
 
     def visit(self) -> None:
         limits = self.storage.limits
@@ -120,18 +134,21 @@ class _Walk:
         """Takes node dirs without a log of nodes that have none; returns those of nodes whose log lies elsewhere."""
         if not self.unstarted:
             return ()
-        known = self.identities()
+        self._known = known = self.identities()
         with_log = {(_parent(node_dir), known.get(path)) for path, node_dir, _ in self.replicas}
         further = []
         for node_dir, listing in sorted(self.unstarted, key=lambda each: each[0]):
             files = _by_path(_files(node_dir, listing, in_node_dir=True))
-            identity = self._identity(node_dir)
+            meta = self._meta(node_dir)
+            identity = _identity_in(meta)
             # A folder that is no partition's may be the log under another name; what is unreadable is not absent.
             may_hold_log = any(
                 entry.kind is EntryKind.DIRECTORY and not is_partition_dir(entry.name) for entry in listing.entries
             )
             if identity is None or may_hold_log or listing.damages or (_parent(node_dir), identity) in with_log:
                 further.append(node_dir)
+                if meta is not None and meta.directory_id is not None and identity is not None:
+                    self._further.setdefault((_parent(node_dir), identity), set()).add(meta.directory_id)
                 continue
             with_log.add((_parent(node_dir), identity))
             self.replicas.append((join(node_dir, METADATA_LOG_DIR), node_dir, files))
@@ -149,12 +166,16 @@ class _Walk:
             found += self._configurations.get(folder, ())
         return tuple(found)
 
-    def identities(self) -> dict[str, tuple[str | None, int] | None]:
+    def directory_ids_beside(self, path: str, node_dir: str) -> tuple[str, ...]:
+        """The directory ids of the other log dirs of a log dir's node, where they lie beside its node dir."""
+        return tuple(sorted(self._further.get((_parent(node_dir), self._known.get(path)), ())))
+
+    def identities(self) -> dict[str, _Identity]:
         """(cluster id, node id) of each log dir by its meta.properties; None where they do not say.
 
         A log dir without any file is left out: nothing lies in it that could be some node's.
         """
-        identity_of: dict[str, tuple[str | None, int] | None] = {}
+        identity_of: dict[str, _Identity] = {}
         for path, node_dir, files in self.replicas:
             if not files:
                 continue
@@ -163,14 +184,16 @@ class _Walk:
                 identity_of[path] = self._identity(node_dir)
         return identity_of
 
-    def _identity(self, node_dir: str) -> tuple[str | None, int] | None:
+    def _identity(self, node_dir: str) -> _Identity:
         """(cluster id, node id) by its meta.properties; None where it cannot be read: whoever reads it reports that."""
+        return _identity_in(self._meta(node_dir))
+
+    def _meta(self, node_dir: str) -> MetaProperties | None:
         try:
             meta_path = join(node_dir, "meta.properties")
-            meta = parse_meta_properties(self.storage.read_small(meta_path, MAX_PROPERTIES_BYTES))
+            return parse_meta_properties(self.storage.read_small(meta_path, MAX_PROPERTIES_BYTES))
         except CodecError:
             return None
-        return None if meta.node_id is None else (meta.cluster_id, meta.node_id)
 
     def _list(self, path: str) -> Listing | None:
         try:
@@ -234,6 +257,10 @@ class _Walk:
         return names[:room]
 
 
+def _identity_in(meta: MetaProperties | None) -> _Identity:
+    return None if meta is None or meta.node_id is None else (meta.cluster_id, meta.node_id)
+
+
 def _kind(entry: DirEntry) -> FileKind | None:
     parsed = parse_file_name(entry.name) if entry.kind is EntryKind.FILE else None
     return parsed.kind if parsed else None
@@ -257,9 +284,7 @@ def _by_path(files: list[FileEntry]) -> tuple[FileEntry, ...]:
     return tuple(sorted(files, key=lambda file: file.path))
 
 
-def _name_captures(
-    node_dirs: Mapping[str, str], identities: Callable[[], Mapping[str, tuple[str | None, int] | None]]
-) -> dict[str, str]:
+def _name_captures(node_dirs: Mapping[str, str], identities: Callable[[], Mapping[str, _Identity]]) -> dict[str, str]:
     """The capture of each log dir: the folder of its node dir, without what all of them begin with.
 
     Where every folder holds just one node (`host-1/data/…`, `host-2/data/…`), the folders are several hosts at one
@@ -276,7 +301,7 @@ def _name_captures(
     return {path: folder[len(common) :].lstrip("/") for path, folder in folders.items()}
 
 
-def _is_one_moment(folders: Mapping[str, str], identities: Mapping[str, tuple[str | None, int] | None]) -> bool:
+def _is_one_moment(folders: Mapping[str, str], identities: Mapping[str, _Identity]) -> bool:
     """Whether the log dirs that hold anything, two at least, are of known nodes, each once in its folder."""
     seen: set[tuple[str, str | None, int]] = set()
     for path, folder in folders.items():

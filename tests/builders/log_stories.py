@@ -135,6 +135,15 @@ def checkpoint(*entries: tuple[int, int]) -> Story:
     return story
 
 
+def producer_state(offset: int, **more: Any) -> Story:
+    """A log that ends at offset 30, and a `.snapshot` named after this one."""
+
+    def story(b: HistoryBuilder) -> None:
+        b.log(1, to=30).watermark(30, 30, end=30).capture(1, 30, producer_state_offset=offset, **more)
+
+    return story
+
+
 def state_check(*differences: str) -> Story:
     def story(b: HistoryBuilder) -> None:
         b.three_nodes()

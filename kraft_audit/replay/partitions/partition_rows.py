@@ -18,8 +18,8 @@ from kraft_audit.replay.kernels import codes, kernel, layout
 from kraft_audit.replay.partitions.interning import TextTable, UuidNumbers
 from kraft_audit.replay.partitions.kept_partitions import Cells
 from kraft_audit.replay.partitions.window_events import WindowEvents
-from kraft_audit.tables.contract import MAX_BATCH_ROWS, build_batch
-from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, TEXTS
+from kraft_audit.tables.contract import MAX_BATCH_ROWS, TEXTS, build_batch
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES
 from kraft_codec.columns.buffers import Pieces, addresses
 from kraft_codec.text.java_text import UUID_TEXT_CHARACTERS
 

@@ -140,9 +140,8 @@ _FACTS: Final = "facts"
 _TABLE: Final = "table."
 
 
-_OF_HOLDER: Final = tuple(
-    each.name for each in fields(ReplicaPlan) if each.name not in ("files", "gone_files", "missing_segments")
-)
+_NOT_OF_HOLDER: Final = ("files", "gone_files", "missing_segments", "further_directory_ids")
+_OF_HOLDER: Final = tuple(each.name for each in fields(ReplicaPlan) if each.name not in _NOT_OF_HOLDER)
 
 
 def holder_fields(holder: ReplicaPlan) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from kraft_audit.rules.columns.lost_records import (
     undecided_majority,
     without_log,
 )
-from kraft_audit.rules.columns.shorter_logs import shorter_reason
+from kraft_audit.rules.columns.shorter_logs import shorter_logs, shorter_reason
 from kraft_audit.rules.columns.unheld_records import unheld_records
 from kraft_audit.rules.columns.voter_alone import WhyAlone, claim_without_record, voter_alone
 from kraft_audit.rules.columns.voter_sets import current_set, is_voter_disk, keys_of, leaders_of
@@ -94,7 +94,7 @@ class QuorumStanding:
     `since_ms`, in milliseconds since 1970, is the append time of the last batch; of a stalled quorum that of the first
     record that waits. `is_stopped_in_order` is set where the log ends with the controlled shutdown of every broker:
     `stopped_brokers`, in that order. `distrusted` are voters' disks that were copied and on which no claim may rest:
-    of these only the empty ones count as captured.
+    of these only the empty ones count as captured. `is_open_ended`: a disk once held more than is proven committed.
     """
 
     standing: Standing
@@ -111,6 +111,13 @@ class QuorumStanding:
     is_stopped_in_order: bool = False
     stopped_brokers: tuple[int, ...] = ()
     distrusted: tuple[DistrustedDisk, ...] = ()
+    is_open_ended: bool = False
+
+    @property
+    def committed_text(self) -> str:
+        """Up to which offset the log is proven committed; empty where nothing is."""
+        at_least = "at least " if self.is_open_ended else ""
+        return f"committed {at_least}through offset {self.committed_to - 1}" if self.committed_to else ""
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -188,8 +195,7 @@ def _distrust_reason(judged: QuorumStanding) -> str:
     again = f"Copy {nouns('node', [disk.node_id for disk in judged.distrusted])} again"
     if len(judged.captured) < judged.majority:
         return f"{wrong}. {again}"
-    committed = f", committed through offset {judged.committed_to - 1}" if judged.committed_to else ""
-    return f"{wrong}. {again}. Without it, {judged.reason}{committed}"
+    return f"{wrong}. {again}. Without it, {', '.join(filter(None, (judged.reason, judged.committed_text)))}"
 
 
 def _judged(history: ClusterHistory, rows: list[TableRow], facts: QuorumStanding) -> QuorumStanding:
@@ -253,6 +259,7 @@ def _facts(history: ClusterHistory, rows: list[TableRow], voter_set: TableRow) -
     last = max((row["last_epoch"] for row in rows if row["last_epoch"] is not None), default=-1)
     watermark, log = newest_watermark(history), canonical_log(history)
     stopped = stopped_brokers(history, ids)
+    low = watermark["low"] if watermark is not None and watermark["low"] else 0
     return QuorumStanding(
         Standing.UNDECIDED,
         "",
@@ -270,6 +277,7 @@ def _facts(history: ClusterHistory, rows: list[TableRow], voter_set: TableRow) -
         is_stopped_in_order=stopped is not None,
         stopped_brokers=stopped or (),
         distrusted=_distrusted(history, {row["node_id"] for row in captured} | set(gone), ids),
+        is_open_ended=any(each.reached.offset > low for each in shorter_logs(history)),
     )
 
 

@@ -1,29 +1,23 @@
-"""Logs that end before an epoch which their own leader-epoch-checkpoint lists: they once went on.
-
-The file gets an epoch with its first record, so a later epoch proves that the log reached its start: the copy of the
-log is older than the file, or its last segments are missing. An entry at the log's very end proves nothing: a new
-leader lists its epoch before it writes, and a follower's first record of it may be lost in a power cut
-(LeaderEpochFileCache, KafkaRaftClient.onBecomeLeader of Kafka 4.3.0).
-"""
+"""Logs that are shorter than they were, as the files beside them say (`reached_end`), and what that leaves open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kraft_audit.capture.reached_end import ReachedEnd, shorter_than_it_was
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import newest_captures, newest_round
+from kraft_audit.rules.columns.captures import is_emptied, newest_captures, newest_round
 from kraft_audit.text.readable import listed, nouns
 
 
 @dataclass(frozen=True, slots=True)
 class ShorterLog:
-    """A captured log that ends at `end_offset`, though epoch `epoch` began at offset `reached` on the same disk."""
+    """A captured log that ends at `end_offset`, exclusive, and what says that it had gone further."""
 
     row: TableRow
     end_offset: int
-    epoch: int
-    reached: int
+    reached: ReachedEnd
 
 
 def shorter_logs(history: ClusterHistory) -> list[ShorterLog]:
@@ -32,21 +26,21 @@ def shorter_logs(history: ClusterHistory) -> list[ShorterLog]:
 
 
 def shorter_reason(history: ClusterHistory) -> str | None:
-    """Why nothing can be said of the quorum: an epoch began after the end of every log; None where it did not."""
+    """Why nothing can be said of the quorum: a disk once held more than any log; None where none did."""
     end_offset, beyond = _beyond_all_logs(history)
     if not beyond:
         return None
-    furthest = max(beyond, key=lambda each: each.reached)
-    nodes = nouns("node", sorted({each.row["node_id"] for each in beyond if each.row["node_id"] is not None}))
+    furthest = max((each.reached for each in beyond), key=lambda reached: reached.offset)
+    alike = {each.row["node_id"] for each in beyond if each.reached == furthest} - {None}
+    said = furthest.text_of(nouns("node", sorted(alike)) if alike else None)
     return (
-        f"the logs are older than they were: leader-epoch-checkpoint of {nodes} says that epoch {furthest.epoch} began "
-        f"at offset {furthest.reached}, and no log goes beyond offset {end_offset - 1}. What came after is not "
-        "in these copies"
+        f"the logs are older than they were: {said}, and no log goes beyond offset {end_offset - 1}. What came after "
+        "is not in these copies"
     )
 
 
 def copy_again(history: ClusterHistory) -> str | None:
-    """What to do where every log ends before an epoch that its own disk knows."""
+    """What to do where every log ends before an offset that a disk once held."""
     end_offset, beyond = _beyond_all_logs(history)
     if not beyond:
         return None
@@ -62,19 +56,9 @@ def _beyond_all_logs(history: ClusterHistory) -> tuple[int, list[ShorterLog]]:
     """Where the longest log of the newest round ends, and the logs that once went on to beyond that."""
     rows = newest_round(history)
     end_offset = max((row["log_end_offset"] or 0 for row in rows), default=0)
-    return end_offset, [each for each in _shorter(rows) if each.reached > end_offset]
+    return end_offset, [each for each in _shorter(rows) if each.reached.offset > end_offset]
 
 
 def _shorter(rows: Iterable[TableRow]) -> list[ShorterLog]:
-    found = []
-    for row in rows:
-        end = row["log_end_offset"]
-        later = [
-            (entry["start_offset"], entry["epoch"])
-            for entry in row["leader_epoch_checkpoint"] or ()
-            if end is not None and entry["start_offset"] > end and entry["epoch"] > (row["last_epoch"] or 0)
-        ]
-        if later:
-            reached, epoch = max(later)
-            found.append(ShorterLog(row, end, epoch, reached))
-    return found
+    found = ((row, shorter_than_it_was(row)) for row in rows if not is_emptied(row))
+    return [ShorterLog(row, row["log_end_offset"], reached) for row, reached in found if reached is not None]

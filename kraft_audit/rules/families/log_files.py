@@ -30,6 +30,7 @@ from kraft_audit.rules.columns.captures import (
     audit_command,
     capture_evidence,
     captures_in_order,
+    is_emptied,
     is_log_unread,
     newest_captures,
     newest_watermark,
@@ -189,22 +190,24 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             from_offset=mismatch.from_offset,
             evidence=(capture_evidence(mismatch.row, "log → checkpoint", **change),),
         )
+    differing = [mismatch.row for mismatch in mismatches]
     for shorter in shorter_ones:
-        began = f"leader-epoch-checkpoint says that epoch {shorter.epoch} began at offset {shorter.reached}"
-        change = {"file_name": "leader-epoch-checkpoint", "before": f"log end offset {shorter.end_offset}"}
+        if any(row is shorter.row for row in differing):
+            continue
+        reached, end = shorter.reached, f"log end offset {shorter.end_offset}"
+        after = f"{reached.offset}" if reached.epoch is None else f"{reached.epoch}@{reached.offset}"
+        fact = capture_evidence(shorter.row, f"log → {reached.file}", file_name=reached.file, before=end, after=after)
         yield Case(
             replica_name(shorter.row),
-            f"the log ends at offset {shorter.end_offset}, and {began}: it is shorter than it was",
+            f"the log ends at offset {shorter.end_offset}, and {reached.text}: it is shorter than it was",
             from_offset=shorter.end_offset,
-            evidence=(
-                capture_evidence(shorter.row, "log → checkpoint", **change, after=f"{shorter.epoch}@{shorter.reached}"),
-            ),
+            evidence=(fact,),
             **words_for("KQ013", "shorter"),
         )
-    named = [*(mismatch.row for mismatch in mismatches), *(shorter.row for shorter in shorter_ones)]
+    named = [*differing, *(shorter.row for shorter in shorter_ones)]
     for row in newest_captures(history):
         is_said = any(each is row for each in named)
-        if row["doubt"] is not None and row["log_end_offset"] is not None and not is_said:
+        if row["doubt"] is not None and row["log_end_offset"] is not None and not is_said and not is_emptied(row):
             if row["doubt"].endswith(UNBORNE):
                 fact, words = capture_evidence(row, row["doubt"]), words_for("KQ013", "snapshot_alone")
                 yield Case(replica_name(row), row["doubt"], evidence=(fact,), **words)

@@ -45,7 +45,7 @@ FIRST, SECOND = "torn-write", "mini-3.9.2"
 ADDED_SINCE = frozenset(
     {
         *("rescue", "held_end_offset", "held_low", "held_low_epoch", "lists_all", "quorum_state_ms", "doubt"),
-        "configuration",
+        *("configuration", "producer_state_offset"),
     }
 )
 """Columns that the build before several open plans did not have."""

@@ -20,7 +20,7 @@ from kraft_audit.rules.rule_settings import parse_rule_settings
 from kraft_codec.schemas import Dialect
 from tests.builders.facts import facts, stands_before
 from tests.builders.histories import CLUSTER_ID, T0, HistoryBuilder, Story
-from tests.builders.log_stories import checkpoint
+from tests.builders.log_stories import checkpoint, producer_state
 
 SNAPSHOT = "00000000000000000030-0000000001.checkpoint"
 
@@ -80,6 +80,11 @@ RAISED: dict[str, tuple[str, Story, str]] = {
         checkpoint((1, 0), (2, 20), (3, 35)),
         "the log ends at offset 30, and leader-epoch-checkpoint says that epoch 3 began at offset 35",
     ),
+    "a log that ends before the name of its producer state": (
+        "KQ013",
+        producer_state(31),
+        "the log ends at offset 30, and 00000000000000000031.snapshot was written when the log ended at offset 31",
+    ),
     "granted to two": ("KQ014", granted_twice, "elected [2, 3], each leader of epoch 2"),
     "the election of a last known leader": ("KP020", last_known, "elected as the last known leader"),
     "none eligible, a last known leader": (
@@ -113,6 +118,18 @@ def test_rarer_reasons(build: HistoryBuilder, story: str) -> None:
     tell(build)
     found = build.raised("KP009" if rule == "KB-rack" else rule)
     assert [finding for finding in found if text in finding.summary], [finding.summary for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("offset", "damage"),
+    [(30, {}), (31, {"bytes_unread": 1}), (31, {"bytes_quarantined": 1})],
+    ids=["at the log's end", "the rest is unread", "the rest was refused"],
+)
+def test_a_producer_state_that_the_log_bears_out_or_damage_explains(
+    build: HistoryBuilder, offset: int, damage: dict[str, Any]
+) -> None:
+    producer_state(offset, **damage)(build)
+    assert not build.raised("KQ013")
 
 
 def test_what_to_do_of_a_partition_without_a_leader(build: HistoryBuilder) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kraft_audit.capture.decoded_records import record_type_schema, record_types
 from kraft_audit.capture.plan import Selection
-from kraft_audit.tables.bronze import ARCHIVE, BATCHES, BRONZE, CAPTURES, DECODE_ERRORS, RECORDS
+from kraft_audit.tables.bronze import ARCHIVE, BATCHES, BRONZE, CAPTURES, DECODE_ERRORS, NODE_CARDS, RECORDS
 from kraft_audit.tables.contract import build_batch, build_rows, slices
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.records.redaction import Redactor
@@ -77,7 +77,8 @@ def test_rows_of_every_table_have_its_schema(small_corpus: Path, reading: Any) -
             assert batch.schema == contract.schema
             batch.validate(full=True)
             seen.add(name)
-    assert seen == {CAPTURES.name, "files", BATCHES.name, RECORDS.name, ARCHIVE.name, DECODE_ERRORS.name}
+    others = {"files", BATCHES.name, RECORDS.name, ARCHIVE.name, DECODE_ERRORS.name}
+    assert seen == {CAPTURES.name, NODE_CARDS.name, *others}
 
 
 def test_large_results_come_in_batches_of_65000_rows(tmp_path: Path, reading: Any, node: Any, log: Any) -> None:
@@ -178,7 +179,15 @@ def test_no_secret_reaches_a_table(tmp_path: Path, reading: Any, node: Any, log:
         node(tmp_path, number, bytes(content) + tail)
     plan = reading.plan(tmp_path)
     rows = reading.rows(plan)
-    assert {name for name, _ in rows} == {"captures", "files", "batches", "records", "archive", "decode_errors"}
+    assert {name for name, _ in rows} == {
+        "captures",
+        "node_cards",
+        "files",
+        "batches",
+        "records",
+        "archive",
+        "decode_errors",
+    }
     for _, batch in rows:
         for array in batch.columns:
             for buffer in array.buffers():
