@@ -25,7 +25,7 @@ from great_expectations.expectations import (
 from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS
 from kraft_audit.lake.views import SHOWN_FIRST, is_shown_by_disks, sql_file
 from kraft_audit.rules.rule_model import CONTROLS
-from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, PLANS
+from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, NODE_CARDS, PLANS
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import (
     CLUSTER_COMPLIANCE,
@@ -152,8 +152,8 @@ def table_expectations(table: Table, first: int, closed: int) -> Iterator[Expect
         yield _no_rows("offset_gaps", promise, OFFSET_GAPS)
         yield _no_rows("epoch_falls", "leader epochs of a replica's log never fall", EPOCH_FALLS)
     if table.name not in (*GOLD, PLANS.name, FILES.name):
-        # Rows of captures and batches are never deleted or replaced, so that older plans are counted too.
-        oldest = max(first, closed - CHECKPOINT_PLANS if table in (CAPTURES, BATCHES) else closed)
+        # Rows of captures, node cards and batches are never deleted or replaced, so that older plans are counted too.
+        oldest = max(first, closed - CHECKPOINT_PLANS if table in (CAPTURES, NODE_CARDS, BATCHES) else closed)
         counted = OFF_THE_MANIFEST.format(table=table.name, first=oldest)
         yield _no_rows("rows_off_the_ledger", "each plan has the rows that its manifest counts", counted)
 

@@ -38,7 +38,7 @@ CopyAged = Callable[[Path, Path], None]
 Rows = Callable[..., list[str]]
 Hashes = Callable[..., dict[str, str]]
 
-TABLES = ("captures", "batches", "records", "archive", "decode_errors", "files")
+TABLES = ("captures", "node_cards", "batches", "records", "archive", "decode_errors", "files")
 
 
 @pytest.fixture

@@ -45,7 +45,8 @@ FIRST, SECOND = "torn-write", "mini-3.9.2"
 ADDED_SINCE = frozenset(
     {
         *("rescue", "held_end_offset", "held_low", "held_low_epoch", "lists_all", "quorum_state_ms", "doubt"),
-        *("configuration", "producer_state_offset"),
+        *("configuration", "producer_state_offset", "deleted_snapshot_end_offset", "index_trimmed", "clean_shutdown"),
+        "further_directory_ids",
     }
 )
 """Columns that the build before several open plans did not have."""
@@ -351,6 +352,11 @@ def test_a_lake_of_one_plan_at_a_time_goes_on(
     assert without_spark.run(more).plans == [4]
     assert gold.update() == [4]
     assert Ledger(DeltaLake(uri)).status() == PlanStatus(4, 4, (), ClosedPlans(4))
+    counted = {
+        table: DeltaLake(uri).query(f"SELECT plan, count(*) AS n FROM {table} GROUP BY plan", table).to_pylist()  # noqa: S608
+        for table in ("captures", "node_cards")
+    }
+    assert counted["node_cards"] == [row for row in counted["captures"] if row["plan"] == 4], "a table that it lacked"
 
 
 def test_large_clusters_and_those_that_failed_before_have_plans_of_their_own(make_plan: MakePlan) -> None:
