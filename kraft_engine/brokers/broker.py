@@ -24,6 +24,8 @@ from kraft_engine.world.world import MS
 
 HEARTBEAT_US = 500 * MS
 FETCH_US = 60 * MS
+CLOSING_US = 300 * MS
+"""A broker that may stop closes its logs first; the node beside it reads the metadata until then."""
 CHECKPOINT_TICKS = 5_000 * MS // FETCH_US
 
 
@@ -39,6 +41,7 @@ class Broker(ReplicaManager):
         self.flushed_us = 0
         self.fenced = True
         self.shutting_down = False
+        self.closing = False
         self.previous_epoch = -1
 
     # Life
@@ -50,6 +53,7 @@ class Broker(ReplicaManager):
         self.epoch = -1
         self.fenced = True
         self.shutting_down = False
+        self.closing = False
         self.previous_epoch = self.clean_epoch
         self.clean_epoch = -1
         node.disk.clean_shutdown_epoch = -1
@@ -76,6 +80,15 @@ class Broker(ReplicaManager):
                 count += len(lost)
             replica.forget_memory()
         return count
+
+    def _close(self, incarnation: bytes, _: Any) -> None:
+        node = self.host.node_of(self.slot)
+        if not self.running or incarnation != self.incarnation or node is None:
+            return
+        if self.host.is_paused(self.slot):
+            self.host.world.after(CLOSING_US, self._close, incarnation)
+        else:
+            self._stopped(node)
 
     def _stopped(self, node: RaftNode) -> None:
         """Ends a controlled shutdown: syncs everything and stores the broker epoch for the next start."""
@@ -154,7 +167,8 @@ class Broker(ReplicaManager):
             if response.error == "STALE_BROKER_EPOCH":
                 if self.host.switches.stale_broker_registers_again:
                     self.epoch = -1
-            elif not response.error and response.should_shut_down and self.shutting_down:
-                self._stopped(node)
+            elif not response.error and response.should_shut_down and self.shutting_down and not self.closing:
+                self.closing = True
+                self.host.world.after(CLOSING_US, self._close, self.incarnation)
         elif not response.error:
             self.epoch = response.broker_epoch

@@ -20,7 +20,7 @@ from kraft_engine.brokers.broker_messages import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
-from kraft_engine.brokers.controller_base import SESSION_TIMEOUT_US, ControllerBase, Reply
+from kraft_engine.brokers.controller_base import SESSION_TIMEOUT_US, ControllerBase, Reply, Then
 from kraft_engine.brokers.elr import PREFERRED, UNCLEAN
 from kraft_engine.brokers.image import METADATA_VERSION, MIN_ISR, TOPIC, Image
 from kraft_engine.brokers.image_records import config, register_broker_version
@@ -180,8 +180,11 @@ class Controller(ControllerBase):
             reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=bool(known["fenced"])))
 
     def _shut_down(self, request: BrokerHeartbeatRequest, known: dict[str, Any], reply: Reply) -> None:
+        """Leaders move first, and the log says that the broker is in controlled shutdown; one that leads nothing is
+        fenced at once, with no other word (BrokerHeartbeatManager.calculateNextBrokerState, 4.3.0)."""
         broker_id = request.broker_id
-        if not known["inControlledShutdown"]:
+        leads = any(partition.leader == broker_id for partition in self.image.all_partitions())
+        if leads and not known["inControlledShutdown"]:
             records = [self.broker_change(broker_id, 1, inControlledShutdown=1)]
             if self.image.metadata_version < 7:
                 records = []
@@ -192,15 +195,17 @@ class Controller(ControllerBase):
         if any(partition.leader == broker_id for partition in self.image.all_partitions()):
             reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=False))
             return
-        if not self.image.brokers[broker_id]["fenced"]:
-            self.fence(broker_id)
-        reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=True, should_shut_down=True))
+        response = BrokerHeartbeatResponse(request.sender, "", is_fenced=True, should_shut_down=True)
+        if self.image.brokers[broker_id]["fenced"]:
+            reply(response)
+        else:
+            self.fence(broker_id, lambda: reply(response))
 
-    def fence(self, broker_id: int) -> None:
-        """The partitions first, the fencing record last."""
+    def fence(self, broker_id: int, then: Then | None = None) -> None:
+        """The partitions first, the fencing record last; `then` waits for the commit."""
         records = self.removals(broker_id, unclean=False) if self.switches.fenced_broker_leaves_isr else []
         records.append(self.broker_change(broker_id, 0, fenced=1))
-        self.write(records, is_atomic=False)
+        self.write(records, then, is_atomic=False)
 
     def unfence(self, broker_id: int) -> None:
         record = self.broker_change(broker_id, 0, fenced=-1)

@@ -77,9 +77,13 @@ class KafkaMachine:
         self.world.after(SESSION_CHECK_US, self._check_sessions)
 
     def add_broker(self, broker_id: int, *, log_dir_count: int = 1, rack: str | None = None) -> Broker:
-        process = self.cluster.add_process(broker_id, can_become_voter=False)
-        controllers = [peer for peer in self.cluster.processes if peer.can_become_voter]
-        process.static_voters = controllers[0].static_voters
+        """A broker on a node of its own, or in the process of the controller with its id."""
+        if broker_id in self.cluster.slots_by_id:
+            process = self.cluster.processes[self.cluster.slot_of(broker_id)]
+        else:
+            process = self.cluster.add_process(broker_id, can_become_voter=False)
+            controllers = [peer for peer in self.cluster.processes if peer.can_become_voter]
+            process.static_voters = controllers[0].static_voters
         extra = [self.world.chance.uuid() for _ in range(log_dir_count - 1)]
         broker = Broker(self, process.slot, broker_id, [process.disk.directory, *extra])
         broker.rack = rack
@@ -374,10 +378,13 @@ class KafkaMachine:
     # Processes
 
     def start_broker(self, broker: Broker) -> None:
+        """Starts a broker's process, or a broker beside the controller that runs in it."""
         process = self.cluster.processes[broker.slot]
         if process.node is None:
             self.images.pop(broker.slot, None)
             broker.start(self.cluster.start(process))
+        elif not broker.running and process.can_become_voter:
+            broker.start(process.node)
 
     def crash_broker(self, broker: Broker, *, power_cut: bool) -> int:
         lost = broker.crash(power_cut=power_cut)

@@ -112,6 +112,10 @@ class Stage:
         self.invariants.record("fault", what=what, **fields)
         self.invariants.say(0, what)
 
+    def happened(self, what: str, *broker_ids: int) -> None:
+        """Says in the truth what it was that these brokers went through, in the words of whoever ran them."""
+        self.invariants.record("happened", what=what, brokers=list(broker_ids))
+
     # Controllers
 
     def controllers(self, *ids: int, static: bool = False) -> list[Process]:
@@ -325,6 +329,15 @@ class Stage:
         self.fault("broker stops", broker=broker_id)
         broker.shutting_down = True
         self.until(lambda: not broker.running, f"broker {broker_id} stopping")
+
+    def freeze_broker(self, broker_id: int) -> None:
+        """SIGSTOP until the controller has fenced it, then SIGCONT until it is back."""
+        self.fault("broker paused", broker=broker_id)
+        self.cluster.pause(self.slot(broker_id))
+        self.until(lambda: not self.is_active(broker_id), f"broker {broker_id} fenced")
+        self.fault("broker resumed", broker=broker_id)
+        self.cluster.resume(self.slot(broker_id))
+        self.until(lambda: self.is_active(broker_id), f"broker {broker_id} unfenced")
 
     def start_broker(self, broker_id: int, *, wait: bool = True) -> None:
         self.fault("broker starts", broker=broker_id)

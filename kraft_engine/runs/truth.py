@@ -2,9 +2,10 @@
 
 Lines in order of time: `run` first, then events (`elected`, `voters`, `truncated`, `snapshot`, `capture`,
 `acknowledged`, `data_lost`, `broker_crash`, `damage`, `damage_effect`, `committed_lost`: offsets that no disk holds any
-more, `fault`), then `committed_epoch` lines: which epoch's records stand where in the committed log, and `partition`
-lines: the state of a partition as after the committed record at `offset`, in log order (`replay_error` where the log
-contradicts itself), `metadata` lines: the committed records about brokers, controllers, configs, features and ACLs;
+more, `fault`, `happened`: what a story's brokers went through), then `committed_epoch` lines: which epoch's records
+stand where in the committed log, and `partition` lines: the state of a partition as after the committed record at
+`offset`, in log order (`replay_error` where the log contradicts itself), `metadata` lines: the committed records about
+brokers, controllers, configs, features and ACLs;
 `end` last. `batch` is the base offset of a record's batch, `operation` the offset at which the controller's operation
 that wrote it begins; `held_by` of an altered batch are the nodes whose logs hold it as it was. Ids are Kafka's text
 form; times are `time_ms` of an unskewed clock, `append_ms` of the leader's.
