@@ -435,6 +435,7 @@ def _judged(
     what was read of brokers' disks."""
     findings = judging.check(history, observer=observer)
     folding = Folding(known_incidents(history), keeps_ids=True)
+    folding.see(history)
     for batch in folded(findings, folding):
         yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan)
         if open_findings is not None:

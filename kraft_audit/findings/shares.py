@@ -87,6 +87,7 @@ class PartsFound:
         """Judges the parts of a history; their findings, as rows."""
         judge = judging.PartsJudge(_rules_by_part(), history, {})
         folding = Folding(known_incidents(history), keeps_ids=True)
+        folding.see(history)
         for part in history.histories_by_part():
             for batch in folded(self._of_partitions(judge.findings(part, self.carrying)), folding):
                 yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan)

@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from kraft_audit.incidents.early_stops import early_stops
 from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind
-from kraft_audit.incidents.rivals import ADVICE, rivals_text
+from kraft_audit.incidents.rivals import ADVICE, rivals_of_loop, rivals_text
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_returns import feature_levels
 from kraft_audit.rules.columns.broker_stops import BrokerStop, Stop, broker_stops, stopped_uncommitted
@@ -42,7 +43,8 @@ def broker_incidents(history: ClusterHistory) -> Iterator[Incident]:
         if away and standing.is_stopped_in_order and away <= stopped:
             yield _with_its_moves(history, _stop_incident(group, stopped))
         else:
-            yield _absence_incident(group, is_open=bool(away), registered=registered)
+            incident = _absence_incident(group, is_open=bool(away), registered=registered)
+            yield replace(incident, early_stops=early_stops(history, group))
 
 
 def _from_its_batch(history: ClusterHistory, absence: Absence) -> Absence:
@@ -97,6 +99,7 @@ def _loop_incident(history: ClusterHistory, loop: Sequence[BrokerStop]) -> Incid
         is_open=is_open,
         events=_events([replace(stop, absence=_from_its_batch(history, stop.absence)) for stop in loop]),
         key=f"loop of {last.broker_id}",
+        rivals=rivals_of_loop(loop),
         advice=ADVICE[IncidentKind.RESTART_LOOP],
     )
 
@@ -206,6 +209,11 @@ def _open_headline(group: Sequence[BrokerStop], brokers: list[int]) -> str:
         return (
             f"{nouns('Broker', brokers)} are away: {nouns('broker', unknown)} may have been lost, or stopped in order"
         )
+    lost = [broker for broker in brokers if broker not in in_order]
+    if in_order and not unknown:
+        were = "were" if len(in_order) > 1 else "was"
+        rest = f"; {nouns('broker', in_order)} {were} stopped in order"
+        return (_open_headline([stop for stop in group if stop.absence.broker_id in lost], lost)) + rest
     none = (
         "not all by controlled shutdown" if any(stop.is_in_order for stop in group) else "none by controlled shutdown"
     )

@@ -6,6 +6,7 @@ in which that broker left. What no incident explains stands by itself.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -31,6 +32,7 @@ from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import LOSS, Finding, Scope, Status
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
+from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import duration, when
 
 QUORUM_RULES: Final = frozenset({"KQ023", "KQ024", "KQ025"})
@@ -52,7 +54,9 @@ class FoldedFindings:
 
 def fold(history: ClusterHistory, findings: Sequence[Finding]) -> FoldedFindings:
     """Folds raised findings into incidents; undecided and clear ones are left out."""
-    return fold_into(known_incidents(history), findings)
+    folding = Folding(known_incidents(history))
+    folding.see(history)
+    return _folded(folding, findings)
 
 
 def known_incidents(history: ClusterHistory) -> list[Incident]:
@@ -70,6 +74,13 @@ class Folding:
     def __init__(self, incidents: Sequence[Incident], *, keeps_ids: bool = False) -> None:
         self._incidents = incidents
         self._members = [IncidentMembers(incident, keeps_ids=keeps_ids) for incident in incidents]
+
+    def see(self, history: ClusterHistory) -> None:
+        """Looks at a history's partitions, where an incident depends on them."""
+        asking = [self._members[n] for n, incident in enumerate(self._incidents) if incident.early_stops]
+        for part in history.with_all_partitions() if asking and history.has(PARTITION_CHANGES.name) else ():
+            for members in asking:
+                members.see(part)
 
     def add(self, finding: Finding) -> int | None:
         """The number of the incident that explains a finding, the first that does; None where none does."""
@@ -113,8 +124,11 @@ class Folding:
 
 def fold_into(incidents: Sequence[Incident], findings: Sequence[Finding]) -> FoldedFindings:
     """The same with incidents that are known."""
-    folding = Folding(incidents)
-    members: dict[int, list[Finding]] = {number: [] for number in range(len(incidents))}
+    return _folded(Folding(incidents), findings)
+
+
+def _folded(folding: Folding, findings: Sequence[Finding]) -> FoldedFindings:
+    members: dict[int, list[Finding]] = defaultdict(list)
     unexplained: list[Finding] = []
     for finding in findings:
         if finding.status is Status.RAISED:

@@ -19,9 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.continuity import run_begins
+from kraft_audit.incidents.early_stops import EarlyStop, lacked
+from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.rule_model import LOSS, Finding, Severity
 from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
-from kraft_audit.text.readable import duration, plural
+from kraft_audit.text.readable import duration, nouns, plural, when
 
 INCIDENT_KEYS: Final = (
     *("cluster_id", "kind", "severity", "subject", "headline", "from_offset", "to_offset", "from_ms", "to_ms"),
@@ -40,6 +42,7 @@ class IncidentKind(enum.StrEnum):
     BROKER_RESTART = "broker_restart"
     BROKER_FREEZE = "broker_freeze"
     RESTART_LOOP = "restart_loop"
+    ROLL_TOO_FAST = "roll_too_fast"
     ROLE_CHANGE = "role_change"
     NO_LEADER = "no_leader"
     DECLARED_RESCUE = "declared_rescue"
@@ -59,7 +62,8 @@ class Incident:
 
     `is_clean` where every step was a controlled shutdown; `effects` are what it did to partitions, in words.
     `key` sets incidents of one family apart that begin at one offset. `rivals` says which causes remain while it lasts,
-    `advice` what to do about it where its findings do not say it.
+    `advice` what to do about it where its findings do not say it. `early_stops` makes it a roll that was too fast if
+    partitions lacked somebody at one of them.
     """
 
     kind: IncidentKind
@@ -78,12 +82,23 @@ class Incident:
     key: str = ""
     rivals: str = ""
     advice: str = ""
+    early_stops: tuple[EarlyStop, ...] = ()
 
     @property
     def severity(self) -> Severity:
         """The worst of its open findings, of all of them where it is resolved; low where it has none."""
         counted = [f for f in self.findings if f.waiver is None and not (self.is_open and f.is_over)]
         return max((finding.severity for finding in counted), key=lambda severity: severity.rank, default=Severity.LOW)
+
+
+def named_too_fast(incident: Incident, stops: Sequence[EarlyStop]) -> Incident:
+    """An incident in which brokers were stopped too early in a roll. While a broker is lost, it keeps that name."""
+    if incident.is_open and incident.kind is not IncidentKind.BROKER_STOP:
+        return incident
+    brokers = sorted({stop.broker_id for stop in stops})
+    were = "was" if len(brokers) == 1 else "were"
+    text = f"Roll too fast: {nouns('broker', brokers)} {were} stopped before the ISR was whole again"
+    return replace(incident, kind=IncidentKind.ROLL_TOO_FAST, headline=text, advice=WAIT_FOR_THE_ISR)
 
 
 def incident_id(history_id: str, incident: Incident) -> str:
@@ -135,6 +150,11 @@ EFFECTS: Final = (
 """What an incident does to partitions: the rule that counts it, the words, and whether its length is shown."""
 BEGUN: Final = (("KP005", "acks=all writes blocked on {}"), ("KP002", "{} without a leader"))
 """What a step of an incident is shown with, where it began at that moment."""
+WAIT_FOR_THE_ISR: Final = (
+    "Start what is stopped, with its disk, and stop no other broker before this prints nothing:   kafka-topics "
+    "--bootstrap-server HOST:PORT --describe --under-replicated-partitions"
+)
+"""What to do about a roll that goes on too fast."""
 _DIGEST_BYTES: Final = 16
 Digests = npt.NDArray[np.uint8]
 """A digest a row."""
@@ -174,6 +194,16 @@ class IncidentMembers:
         self._affected: dict[str, _Subjects] = defaultdict(_Subjects)
         self._longest_ms: dict[str, int] = {}
         self._begun: dict[tuple[int, str], _Subjects] = defaultdict(_Subjects)
+        self._lacked: dict[int, _Subjects] = defaultdict(_Subjects)
+        self._lacking: dict[int, set[int]] = defaultdict(set)
+
+    def see(self, part: ClusterHistory) -> None:
+        """Notes which partitions of a history's part lacked a broker that had just come back when another one left."""
+        for stop in self._incident.early_stops:
+            for before, names in lacked(part, stop):
+                for name in names:
+                    self._lacked[stop.from_offset].add(name)
+                    self._lacking[stop.from_offset].add(before)
 
     def add(self, finding: Finding) -> None:
         rule = finding.rule
@@ -198,9 +228,11 @@ class IncidentMembers:
             "longest_ms": self._longest_ms,
             "affected": {rule: each.first for rule, each in self._affected.items()},
             "begun": [[time_ms, rule, each.first] for (time_ms, rule), each in self._begun.items()],
+            "lacked": [[at, each.first, sorted(self._lacking[at])] for at, each in self._lacked.items()],
         }
         parts = {"facts": json.dumps(facts).encode(), "ids": bytes(self._ids)}
         parts |= {f"affected.{rule}": bytes(each.digests) for rule, each in self._affected.items()}
+        parts |= {f"lacked.{at}": bytes(each.digests) for at, each in self._lacked.items()}
         return pack(parts | {f"begun.{ms}.{rule}": bytes(each.digests) for (ms, rule), each in self._begun.items()})
 
     def take(self, content: bytes) -> None:
@@ -217,21 +249,35 @@ class IncidentMembers:
                 self._affected[rule].take(first, parts[f"affected.{rule}"])
             for time_ms, rule, first in facts["begun"]:
                 self._begun[time_ms, rule].take(first, parts[f"begun.{time_ms}.{rule}"])
+            for at, first, lacking in facts["lacked"]:
+                self._lacked[at].take(first, parts[f"lacked.{at}"])
+                self._lacking[at].update(lacking)
         except (ValueError, TypeError, LookupError) as error:
             raise KeptPartsError(f"the members of an incident cannot be read: {error}") from None
 
     def __bool__(self) -> bool:
-        return bool(self._rules)
+        return bool(self._rules or self._lacked)
 
     def incident(self, findings: Sequence[Finding] = ()) -> Incident:
         """The incident with its effects, and with these findings."""
         events = tuple(self._with_begun(event) for event in self._incident.events)
-        return replace(self._incident, findings=tuple(findings), effects=tuple(self._effects()), events=events)
+        early = [stop for stop in self._incident.early_stops if stop.from_offset in self._lacked]
+        known = named_too_fast(self._incident, early) if early else self._incident
+        effects = (*map(self._lacked_text, early), *self._effects())
+        return replace(known, findings=tuple(findings), effects=effects, events=events)
 
     def facts(self) -> IncidentFindings:
         """What a row of the incident says of its findings."""
         worst = max(self._severities, key=lambda severity: severity.rank, default=Severity.LOW)
         return IncidentFindings(worst, sorted(self._rules), _as_hexadecimal(_distinct(self._ids)))
+
+    def _lacked_text(self, stop: EarlyStop) -> str:
+        """Which partitions lacked whom, and since when those could have caught up."""
+        names, brokers = self._lacked[stop.from_offset], sorted(self._lacking[stop.from_offset])
+        what = names.first if names.count() == 1 else plural(names.count(), "partition")
+        since = when(min(stop.back[broker].timestamp_ms for broker in brokers), self._incident.from_ms)
+        text = f"{what} lacked {nouns('broker', brokers)}, back since {since}"
+        return f"{text}, when broker {stop.broker_id} was stopped"
 
     def _effects(self) -> list[str]:
         effects = []

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.rules.columns.broker_stops import Stop
+from kraft_audit.rules.columns.broker_stops import BrokerStop, Stop
+from kraft_audit.rules.columns.nodes import Departure
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,15 @@ CAUSES_OF_ABSENCE: Final[Mapping[Stop, AbsenceCause]] = {
 }
 """Every way in which a broker leaves."""
 
+_LOOP: Final = AbsenceCause(
+    (
+        "its process ends by itself, or is killed",
+        "somebody stops it in order again and again while it leads nothing, which the log shows as a fence",
+    ),
+    _LAST_LINES,
+    True,
+)
+
 ADVICE: Final[Mapping[IncidentKind, str]] = {
     IncidentKind.BROKER_FREEZE: (
         "Do not wipe it. Look at GC pauses, disk waits and the network to the controllers at these times; restart it "
@@ -81,4 +91,17 @@ ADVICE: Final[Mapping[IncidentKind, str]] = {
 def rivals_text(stops: Collection[Stop]) -> str:
     """Which causes remain of an open incident, and what decides; empty where the stated one is the only one."""
     open_causes = [CAUSES_OF_ABSENCE[stop] for stop in Stop if stop in stops and CAUSES_OF_ABSENCE[stop].is_open]
-    return " ".join(f"Either {', or '.join(cause.rivals)}. This decides: {cause.decides}." for cause in open_causes)
+    return " ".join(map(_text, open_causes))
+
+
+def rivals_of_loop(loop: Collection[BrokerStop]) -> str:
+    """What else a loop may be that the log shows as fences alone.
+
+    A process that registers again before the old one was fenced, or whose disk lacks its fence, did not stop in order.
+    """
+    is_unclean = any(stop.absence.departure is Departure.RESTARTED or stop.stop is Stop.LOST for stop in loop)
+    return "" if is_unclean else _text(_LOOP)
+
+
+def _text(cause: AbsenceCause) -> str:
+    return f"Either {', or '.join(cause.rivals)}. This decides: {cause.decides}."

@@ -148,6 +148,7 @@ def _label(row: TableRow, to_ms: int) -> str:
         IncidentKind.BROKER_RESTART: "restarted",
         IncidentKind.BROKER_FREEZE: "cut off",
         IncidentKind.RESTART_LOOP: "in a loop",
+        IncidentKind.ROLL_TOO_FAST: "rolled too fast",
         IncidentKind.ROLE_CHANGE: "given up",
     }
     return f"{who} {words.get(IncidentKind(kind), 'lost' if row['is_open'] else 'out')}"

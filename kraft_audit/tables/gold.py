@@ -170,7 +170,7 @@ _INCIDENT: Final = (
         "kind",
         (
             *("quorum", "cluster_stop", "broker_loss", "broker_stop", "broker_restart", "broker_freeze"),
-            *("restart_loop", "role_change", "no_leader", "declared_rescue"),
+            *("restart_loop", "roll_too_fast", "role_change", "no_leader", "declared_rescue"),
         ),
     ),
     choice("severity", SEVERITIES, "the worst of its open findings"),

@@ -121,7 +121,7 @@ class Chain:
 
     def step(self, to_offset: int) -> CarriedRows:
         """Judges up to an offset, and keeps what the next step needs, as bytes would keep it."""
-        history = self._history(until(self.whole, to_offset))
+        history = self.continued(until(self.whole, to_offset))
         octets = carry(history, judged(history, self.only), to_offset).to_bytes()
         self.state = CarriedRows.from_bytes(octets)
         assert self.state.to_bytes() == octets
@@ -132,9 +132,10 @@ class Chain:
         assert self.state is not None, "no step yet"
         whole = self.whole if to_offset is None else until(self.whole, to_offset)
         before = judged(until(self.whole, self.state.episodes.to_offset), self.only)
-        return differences(judged(whole, self.only), before, judged(self._history(whole), self.only))
+        return differences(judged(whole, self.only), before, judged(self.continued(whole), self.only))
 
-    def _history(self, whole: ClusterHistory) -> ClusterHistory:
+    def continued(self, whole: ClusterHistory) -> ClusterHistory:
+        """The history that the next step judges: what the last one left, and what is new."""
         if self.state is None:
             return whole
         # All captures were there at the first step: none is new.

@@ -49,6 +49,29 @@ class BrokerStates:
         place = int(np.searchsorted(self.offsets, offset, side="right")) - 1
         return self.rows[place] if place >= 0 else None
 
+    def is_active_at(self, offset: int) -> bool:
+        """Whether it could lead or be in an ISR after the record at `offset`."""
+        place = int(np.searchsorted(self.offsets, offset, side="right")) - 1
+        return place >= 0 and bool(self.is_active[place])
+
+    def back_rows(self, offset: int) -> tuple[dict[str, Any], ...]:
+        """From the row of the process before to that with which the one came back that runs after the record at
+        `offset`: unfenced since, or registered again and not unfenced yet. Empty where it is away, where it was never
+        in service before, or where that is not known."""
+        place = int(np.searchsorted(self.offsets, offset, side="right")) - 1
+        if place < 0 or not self.rows[place]["exists"]:
+            return ()
+        first = place
+        while first and self.is_active[first - 1] == self.is_active[place] and self._is_same_process(first):
+            first -= 1
+        served = np.flatnonzero(self.is_active[:first])
+        if not len(served) or (not self.is_active[place] and self._is_same_process(first)):
+            return ()  # the second: it left, and did not register again
+        return self.rows[int(served[-1]) : first + 1]
+
+    def _is_same_process(self, place: int) -> bool:
+        return bool(self.rows[place]["incarnation_id"] == self.rows[place - 1]["incarnation_id"])
+
     def inactive_spans(self) -> tuple[Rows, Rows]:
         """From which offsets on it was not active, and until which ones; the largest int64 where it still is not."""
         before = np.append(True, self.is_active[:-1])
@@ -269,12 +292,16 @@ def supported_since(rows: Sequence[TableRow], feature: str) -> TableRow:
 
 
 def carried_registrations(history: ClusterHistory) -> Iterator[RowNumbers]:
-    """The rows that tell why a broker is away, and since when registrations support what they support."""
+    """The rows that tell why a broker is away and who had come back before, and since when registrations support what
+    they support."""
     wanted_keys: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    left_at = [absence.from_offset for absence in absences(history) if absence.to_offset is None]
     for broker, states in broker_states(history).items():
         left = np.flatnonzero(states.is_active)
         away_from = int(left[-1]) if len(left) else len(states.rows) - 1
         wanted_keys["broker"] |= {(broker, int(offset)) for offset in states.offsets[away_from:]}
+        back = (row for offset in left_at for row in states.back_rows(offset - 1))
+        wanted_keys["broker"] |= {(broker, row["from_offset"]) for row in back}
     for (kind, node_id), rows in registrations(history).items():
         since = supported_since(rows, METADATA_VERSION_FEATURE)
         place = next(number for number, row in enumerate(rows) if row is since)
