@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +19,10 @@ import pyarrow.compute as pc
 from kraft_audit.capture.plan import Selection
 from kraft_audit.opened_cluster import EVERYTHING, OpenedCluster
 from kraft_audit.quorum.ordered_reading import OrderedReading
-from kraft_audit.quorum.quorum_tables import quorum_rows
-from kraft_audit.quorum.rounds import proven_rounds
+from kraft_audit.quorum.quorum_tables import quorum_rows, with_later_set
+from kraft_audit.quorum.rounds import newest_voters, proven_rounds
+from kraft_audit.quorum.static_voters import files_naming
+from kraft_audit.quorum.voter_history import STATIC
 from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
 from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.tables.bronze import BRONZE
@@ -68,7 +71,11 @@ HELD_EPOCHS: Final = pa.schema(
     ]
 )
 VOTER_SET_SCHEMA: Final = pa.schema(
-    [*(field for field in VOTER_SETS.schema if field.name != "plan"), pa.field("committed", pa.bool_())]
+    [
+        *(field for field in VOTER_SETS.schema if field.name != "plan"),
+        pa.field("committed", pa.bool_()),
+        pa.field("named_by", pa.list_(pa.string())),
+    ]
 )
 
 
@@ -200,15 +207,24 @@ class Cluster(OpenedCluster):
         return pa.Table.from_pylist(list(loss_rows(self.history)), LOSSES.schema)
 
     def voters(self) -> pa.Table:
-        """Every voter set of every branch, by offset: the columns of `voter_sets`, and `committed`: true, false on a
-        branch that is not canonical, null where neither is proven.
+        """Every voter set of every branch, by offset: the columns of `voter_sets`, and two more.
+
+        `committed`: true, false on a branch that is not canonical, null where neither is proven. `named_by`: what names
+        a set of kraft.version 0, which no record holds. A set that nodes were started with after the newest
+        LeaderChange stands at the end of the log.
 
         >>> [len(voters) for voters in cluster.voters().column("voters").to_pylist()]
         [1]
         """
-        sets = quorum_rows(self.survey, self.plan)["voter_sets"]
-        rows = sorted(sets, key=lambda row: (row["from_offset"], row["from_epoch"]))
-        rows = [{"cluster_id": self.cluster_id, **row, "committed": self._is_committed(row)} for row in rows]
+        survey, plan = self.survey, self.plan
+        rounds = proven_rounds(survey, plan)
+        sets = quorum_rows(survey, plan, rounds)["voter_sets"]
+        since = newest_voters(survey, plan, rounds[-1]) if rounds else None
+        rows = with_later_set(sorted(sets, key=itemgetter("from_offset", "from_epoch")), since, rounds)
+        named = files_naming(survey)
+        for row in rows:
+            ids = tuple(voter["voter_id"] for voter in row["voters"]) if row["source"] == STATIC else ()
+            row |= {"cluster_id": self.cluster_id, "committed": self._is_committed(row), "named_by": named.get(ids, [])}
         return pa.Table.from_pylist(rows, VOTER_SET_SCHEMA)
 
     @cached_property

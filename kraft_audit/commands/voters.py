@@ -10,7 +10,7 @@ from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import committed_text, time_text
 
 COLUMNS: Final = table_columns(
-    "from_offset from_epoch time source kraft_version ids change ended_by",
+    "from_offset from_epoch time source kraft_version ids change ended_by named_by",
     {
         "from_offset": "offset",
         "from_epoch": "epoch",
@@ -18,8 +18,9 @@ COLUMNS: Final = table_columns(
         "kraft_version": "kraft.version",
         "ids": "voters",
         "ended_by": "ended by",
+        "named_by": "named by",
     },
-    wide="change",
+    wide="change named_by",
 )
 
 
@@ -27,7 +28,8 @@ def voters(logs: ConfiguredLogs, output: OutputFormat = Format.TABLE) -> int:
     """Show the history of the voter set: every change on every branch, including reverted changes.
 
     A voter set takes effect when its record is appended. `truncated` means that the record was removed again before it
-    was committed.
+    was committed. At kraft.version 0 no record holds a set: each begins at the LeaderChange of the first leader that
+    names it, and `named by` says which files name it too.
 
     \b
     Examples:
@@ -39,12 +41,15 @@ def voters(logs: ConfiguredLogs, output: OutputFormat = Format.TABLE) -> int:
     results = Results(output, VOTER_SET_SCHEMA.names)
     for cluster in results.each_cluster(logs):
         results.title(cluster, committed_text(cluster.committed_low, cluster.committed_low))
-        results.rows(cluster.voters().to_pylist(), COLUMNS, _shown)
+        rows = cluster.voters().to_pylist()
+        is_named = any(row["named_by"] for row in rows)
+        results.rows(rows, COLUMNS if is_named else COLUMNS[:-1], _shown)
     return results.end()
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    changes = [f"+{_name(voter)}" for voter in row["added"]] if row["source"] == "log" else []
+    is_change = row["source"] == "log" or (row["canonical"] and row["from_offset"] >= 0)
+    changes = [f"+{_name(voter)}" for voter in row["added"]] if is_change else []
     changes += [f"-{_name(voter)}" for voter in row["removed"]]
     changes += [f"{node}: endpoints" for node in row["endpoints_changed"]]
     return {
@@ -52,6 +57,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         "time": time_text(row["timestamp_ms"]),
         "ids": " ".join(str(voter["voter_id"]) for voter in row["voters"]),
         "change": " ".join(changes),
+        "named_by": "; ".join(row["named_by"]),
     }
 
 

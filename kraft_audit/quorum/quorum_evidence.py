@@ -69,8 +69,14 @@ class LogChain:
         return in_effect(self.voter_sets, self.end[1])
 
     def electing_set(self, start: LeaderStart) -> VoterSet | None:
-        """The set whose voters elected a leader; where the set is not known that its log had before, the first one."""
-        return in_effect(self.voter_sets, start.offset - 1) or in_effect(self.voter_sets, start.offset)
+        """The set whose voters elected a leader; where the set is not known that its log had before, the first one.
+
+        A static set that begins at a LeaderChange is that of the leader's configuration, which elected it.
+        """
+        own = in_effect(self.voter_sets, start.offset)
+        if own is not None and own.is_static and own.from_offset == start.offset:
+            return own
+        return in_effect(self.voter_sets, start.offset - 1) or own
 
     def epoch_at(self, offset: int) -> int | None:
         """The epoch of the record at an offset, None where the chain holds no record there."""
@@ -85,9 +91,11 @@ class LogChain:
         Raises KeyError where the chain holds no record of the epoch.
         """
         run = self.run_of_epoch[epoch]
+        sets = [s for s in self.voter_sets if s.from_epoch == epoch and s.from_offset >= run.from_offset]
         first = in_effect(self.voter_sets, run.from_offset - 1)
-        sets = [] if first is None else [first]
-        sets += [s for s in self.voter_sets if s.from_epoch == epoch and s.from_offset >= run.from_offset]
+        is_reconfigured = bool(sets) and sets[0].is_static and sets[0].from_offset == run.from_offset
+        if first is not None and not is_reconfigured:
+            sets.insert(0, first)
         ends = [*(voter_set.from_offset for voter_set in sets[1:]), None][: len(sets)]
         return list(zip(sets, ends, strict=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
@@ -18,9 +19,10 @@ from kraft_audit.quorum.rounds import (
     branch_voters,
     epoch_runs,
     proven_rounds,
-    static_voters,
 )
-from kraft_audit.quorum.voter_history import Endpoint, Voter, VoterSet, added, removed
+from kraft_audit.quorum.static_voters import listed_voters, static_voters
+from kraft_audit.quorum.voter_history import STATIC, Endpoint, Voter, VoterSet, added, removed
+from kraft_audit.tables.bronze import TRUNCATED
 from kraft_audit.tables.silver import SNAPSHOT
 
 MAX_EPOCHS_WITHOUT_RECORDS: Final = 10_000
@@ -47,6 +49,9 @@ def quorum_rows(
             if is_piece and row["canonical"]:
                 row["ended_by"] = "superseded"
             known = voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), row)
+            if known["source"] == STATIC and known["voters"] != row["voters"]:
+                row = _at_its_leader(row, controls)
+                voter_sets.setdefault((row["from_offset"], row["from_epoch"], row["canonical"]), row)
             if known["source"] == SNAPSHOT != row["source"] and known["voters"] == row["voters"]:
                 known |= {**row, "ended_by": known["ended_by"]}
         for row in leader_epoch_rows(runs, controls, canonical_to=canonical_to, persisted_leaders=persisted):
@@ -62,12 +67,25 @@ def quorum_rows(
     }
 
 
+def _at_its_leader(row: dict[str, Any], controls: Sequence[ControlRecord]) -> dict[str, Any]:
+    """The first static set of a log that shares no record with the canonical one: at the LeaderChange that lists it."""
+    named = {voter["voter_id"] for voter in row["voters"]}
+    first = next((record for record in controls if named == set(listed_voters(record))), None)
+    where = {} if first is None else {"from_offset": first.offset, "from_epoch": first.leader_epoch}
+    when = {} if first is None else {"timestamp_ms": first.timestamp_ms}
+    return {**row, **where, **when, "canonical": False, "ended_by": TRUNCATED}
+
+
 def _furthest_first(canonical: CanonicalBranches) -> list[tuple[LogEnd, int | None]]:
     """Every tip with the offset at which it leaves the canonical log: the canonical tip, then the pieces before it.
 
     Of logs that begin with one piece, the first is the one that is canonical furthest: its rows are those of the log.
+    Where none is canonical the one that began first comes first.
     """
-    ends = [(end, canonical.leaves_at(end)) for end in tips(canonical.survey, canonical.path)]
+    survey = canonical.survey
+    ends = [(end, canonical.leaves_at(end)) for end in tips(survey, canonical.path)]
+    if not canonical.path:
+        ends.sort(key=lambda entry: survey.epochs_to(entry[0].branch, entry[0].end_offset)[0].timestamp_ms or 0)
     return sorted(ends, key=lambda entry: (entry[1] is not None, -(entry[1] or 0)))
 
 
@@ -123,7 +141,7 @@ def voter_set_rows(history: Sequence[VoterSet], *, canonical_to: int | None = No
         last = index + 1 == len(history) or (
             canonical and canonical_to is not None and history[index + 1].from_offset >= canonical_to
         )
-        ended_by = "truncated" if not canonical else "in_effect" if last else "superseded"
+        ended_by = TRUNCATED if not canonical else "in_effect" if last else "superseded"
         rows.append(
             {
                 "from_offset": voter_set.from_offset,
@@ -160,6 +178,25 @@ def in_sequence(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         sets.append({**row, "ended_by": "in_effect"})
     others = (row for row in rows if not row["canonical"])
     return sets + sorted(others, key=itemgetter("from_offset", "from_epoch"))
+
+
+def with_later_set(
+    rows: Sequence[dict[str, Any]], since: VoterSet | None, rounds: Sequence[ProvenRound]
+) -> list[dict[str, Any]]:
+    """Rows of `voter_sets` by offset, and after them the static set of `newest_voters` that no LeaderChange begins yet.
+
+    It stands where the log of the newest round ends, and in the newest epoch that a quorum-state names.
+    """
+    last = next((row for row in reversed(rows) if row["canonical"]), None)
+    chain = rounds[-1].interval.canonical if rounds else None
+    if since is None or last is None or chain is None or not since.is_static:
+        return [*rows]
+    if [voter["voter_id"] for voter in last["voters"]] == sorted(since.ids):
+        return [*rows]
+    epoch, _ = rounds[-1].evidence.newest_leader
+    (row,) = voter_set_rows([replace(since, from_offset=chain.end[1], from_epoch=epoch)])
+    known = [{**known, "ended_by": "superseded"} if known is last else known for known in rows]
+    return [*known, {**row, **_replaced(_set_of(last), since)}]
 
 
 def epochs_in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -247,7 +284,7 @@ def leader_epoch_rows(
             **dict.fromkeys(("leader_change_offset", "leader_id", "voters", "granting_voters")),
             "timestamp_ms": run.timestamp_ms,
             "canonical": canonical_to is None or run.from_offset < canonical_to,
-            "ended_by": "truncated" if is_cut_off else "open" if run is runs[-1] else "next_epoch",
+            "ended_by": TRUNCATED if is_cut_off else "open" if run is runs[-1] else "next_epoch",
         }
         if (change := changes.get(run.epoch)) is not None:
             row |= {"leader_change_offset": change.offset, "leader_id": change.fields["leader_id"]}

@@ -6,7 +6,6 @@ and its newest snapshot never go back, and committed offsets never shrink: a sma
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,10 +25,18 @@ from kraft_audit.quorum.quorum_evidence import (
     PersistedState,
     QuorumEvidence,
 )
+from kraft_audit.quorum.static_voters import (
+    NamedVoters,
+    StaticVoters,
+    declared_voters,
+    static_voters,
+    voters_named_since,
+)
 from kraft_audit.quorum.voter_history import (
     VoterSet,
     bootstrapped,
     checkpoint_voters,
+    static_set,
     voter_history,
     voters_before,
 )
@@ -203,32 +210,7 @@ def captured_replicas(survey: Survey, plan: ClusterPlan, numbers: Sequence[int])
     return replicas
 
 
-def static_voters(survey: Survey, plan: ClusterPlan) -> tuple[int, ...]:
-    """The configured voters of a quorum without a voter set in log or snapshot.
-
-    From the plan's defaults (controller.quorum.voters as ids or id@host:port), a quorum-state of version 0, else the
-    voters that the first LeaderChange lists. In the drafts, whose sets begin with a configured one and change, a
-    quorum-state names the set of its own time: there the first LeaderChange comes first.
-    """
-    declared = dict(plan.defaults).get("controller.quorum.voters")
-    if declared:
-        return tuple(sorted(int(voter.split("@")[0]) for voter in declared.split(",")))
-    by_state = (
-        tuple(sorted(state.current_voters))
-        for replica in survey.replicas
-        if replica.is_accepted and (state := replica.quorum_state) is not None and state.current_voters
-    )
-    records = [record for log in survey.earlier_logs for record in log.controls]
-    by_log = (
-        tuple(sorted(voter["voter_id"] for voter in record.fields["voters"]))
-        for record in (*records, *(record for _, record in survey.controls))
-        if record.name == "LEADER_CHANGE"
-    )
-    candidates = (by_state, by_log) if Dialect(plan.dialect) is Dialect.KIP853 else (by_log, by_state)
-    return next(itertools.chain(*candidates), ())
-
-
-def chain_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int, ...]) -> LogChain | None:
+def chain_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: StaticVoters) -> LogChain | None:
     """The history that ends where a replica's log ends; None for an empty log."""
     if end.branch is None:
         return None
@@ -252,13 +234,30 @@ def chain_to(survey: Survey, plan: ClusterPlan, end: LogEnd, static: tuple[int, 
 
 
 def newest_voters(survey: Survey, plan: ClusterPlan, captured: ProvenRound) -> VoterSet | None:
-    """The set in effect at the end of the canonical log; without one, at the furthest end, else in a snapshot."""
-    if captured.interval.canonical is not None:
-        return captured.interval.voters
-    if captured.evidence.chains:
-        return max(captured.evidence.chains, key=lambda each: each.end).voters_at_end
+    """The set in effect at the end of the canonical log; without one, at the furthest end, else in a snapshot.
+
+    At kraft.version 0 it is the one that the nodes were started with since.
+    """
+    chain = captured.interval.canonical or max(captured.evidence.chains, key=lambda each: each.end, default=None)
+    if chain is not None:
+        voters = chain.voters_at_end
+        since = voters if voters is None or not voters.is_static else _named_since(plan, captured, chain, voters)
+        return since or voters
     history = branch_voters(survey, plan, (), (), static_voters(survey, plan))
     return history[-1] if history else None
+
+
+def _named_since(plan: ClusterPlan, captured: ProvenRound, chain: LogChain, voters: VoterSet) -> VoterSet | None:
+    epoch = chain.end[0]
+    start = chain.leaders.get(epoch)
+    states = (
+        NamedVoters(replica.node_id, state.epoch, state.leader_id, tuple(sorted(state.current_voters or ())))
+        for replica in captured.evidence.replicas
+        if (state := replica.persisted) is not None
+    )
+    leader_id = None if start is None else start.leader_id
+    named = voters_named_since(states, voters.ids, epoch, leader_id, declared_voters(dict(plan.defaults)))
+    return static_set(named) if named else None
 
 
 def leader_start(record: ControlRecord) -> LeaderStart:
@@ -281,7 +280,7 @@ def branch_voters(
     plan: ClusterPlan,
     controls: Sequence[ControlRecord],
     epochs: Sequence[EpochRun],
-    static: tuple[int, ...],
+    static: StaticVoters,
     earlier_snapshots: Sequence[SurveyedSnapshot] = (),
 ) -> list[VoterSet]:
     """The voter sets along a branch: from where its first epoch begins, then from its records. Without a log they are
@@ -298,14 +297,21 @@ def branch_voters(
         before = _set_after_gap(snapshots, controls, epochs, dialect) or before
     elif before is None and dialect is Dialect.KIP853:
         before = bootstrapped(controls)
-    later = [record for record in controls if before is None or record.offset > before.from_offset]
-    history = voter_history(later, dialect=dialect, static_voters=static, before=before)
-    recorded = (_snapshot_voters(snapshot, dialect) for snapshot in snapshots)
-    if before is None and start > 0 and history and history[0].is_static and any(recorded):
+    first = () if before is not None else static.first_of(epochs[0].epoch if epochs else None, controls)
+    if first and start > 0 and dialect is Dialect.KIP853 and _were_recorded(survey, snapshots):
         # These ids come from a LeaderChange or quorum-state, not from configuration, and a snapshot names other voters:
         # in what was deleted another set may have been in effect. Above kraft.version 0 a set is not `is_static`.
-        history[0] = replace(history[0], kraft_version=1)
-    return history
+        before = static_set(first, kraft_version=1)
+    later = [record for record in controls if before is None or record.offset > before.from_offset]
+    return voter_history(later, dialect=dialect, static_voters=first, before=before)
+
+
+def _were_recorded(survey: Survey, snapshots: Sequence[SurveyedSnapshot]) -> bool:
+    """Whether anything shows that voters came from records: a snapshot that names them, or a quorum-state."""
+    states = (replica.quorum_state for replica in survey.replicas)
+    return any(_snapshot_voters(snapshot, Dialect.KIP853) for snapshot in snapshots) or any(
+        state.data_version > 0 for state in states if state is not None
+    )
 
 
 def _set_after_gap(

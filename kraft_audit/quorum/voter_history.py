@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.survey import LEADER_CHANGE
 from kraft_codec.schemas import ZERO_UUID, Dialect
 from kraft_codec.text.java_text import uuid_text
 
@@ -24,6 +25,8 @@ BOOTSTRAP_OFFSET: Final = -1
 """Kafka keeps the voters of the 0-0 checkpoint under offset -1 (KRaftControlRecordStateMachine, 4.3.0)."""
 WHOLE_SETS: Final = frozenset({"KRAFT_VOTERS", "VOTER_ASSIGNMENT"})
 """Records that hold a whole voter set: two of them in a row are two changes."""
+STATIC: Final = "static"
+"""The source of a set that is configured on each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Voter:
 class VoterSet:
     """A voter set, in effect from the append of the record at `from_offset` on.
 
-    `source` is static, bootstrap, snapshot or log. `voters` ascend by id. `target_voters` are KIP-642's.
+    `source` is static, bootstrap, snapshot or log: a static set is in effect from the LeaderChange of the first leader
+    that named it. `voters` ascend by id. `target_voters` are KIP-642's.
     """
 
     from_offset: int
@@ -77,8 +81,8 @@ class VoterSet:
 
     @property
     def is_static(self) -> bool:
-        """Whether no change of this set can have gone unseen: it is configured, and kraft.version 0 has no other."""
-        return self.source == "static" and self.kraft_version == 0
+        """Whether no change of this set can have gone unseen: it is configured, and each leader names its own."""
+        return self.source == STATIC and self.kraft_version == 0
 
     def holds(self, node_id: int, directory_id: str | None) -> bool:
         """Whether that replica is a voter: by id and directory id, by id alone where either has no directory id."""
@@ -108,13 +112,13 @@ def voter_history(
     """The voter sets of one branch in the order in which they came into effect.
 
     `records`: the branch's control records in log order. `before`: the set in effect where they begin, from
-    `checkpoint_voters` or an earlier part of the history; without it the history begins with the static voters.
+    `checkpoint_voters` or an earlier part of the history; without it the history begins with the static voters. At
+    kraft.version 0 the LeaderChange of a leader that goes by other voters begins a set.
     """
     current = before
     history: list[VoterSet] = []
     if current is None and static_voters:
-        voters = tuple(Voter(voter_id) for voter_id in sorted(static_voters))
-        current = VoterSet(BOOTSTRAP_OFFSET, 0, None, "static", _first_version(dialect), voters)
+        current = static_set(static_voters, _first_version(dialect))
     if current is not None:
         history.append(current)
     relevant = (record for record in records if record.name in _APPLY[dialect])
@@ -123,6 +127,12 @@ def voter_history(
         if current is not None and current.voters and (earlier is None or _content(earlier) != _content(current)):
             history.append(current)
     return history
+
+
+def static_set(voter_ids: Collection[int], kraft_version: int = 0) -> VoterSet:
+    """The set of these voters as configured where a history begins."""
+    voters = tuple(Voter(voter_id) for voter_id in sorted(voter_ids))
+    return VoterSet(BOOTSTRAP_OFFSET, 0, None, STATIC, kraft_version, voters)
 
 
 def checkpoint_voters(
@@ -155,7 +165,7 @@ def bootstrapped(records: Sequence[ControlRecord]) -> VoterSet | None:
         return None
     _, first = next(groupby(records, key=_same_batch_key()))
     recorded = _after(None, first, Dialect.KIP853)
-    if recorded is None or not recorded.voters:
+    if recorded is None or not recorded.voters or recorded.source == STATIC:
         return None
     return replace(recorded, from_offset=BOOTSTRAP_OFFSET, from_epoch=0, timestamp_ms=None, source="bootstrap")
 
@@ -168,7 +178,8 @@ def voters_before(
     KIP-856's records say what changed, so they can be undone. Undoing an id's first record leaves the configured id.
     """
     current = after
-    for record in reversed([record for record in records if record.name in _APPLY[dialect]]):
+    changing = _APPLY[dialect].keys() - {LEADER_CHANGE}
+    for record in reversed([record for record in records if record.name in changing]):
         undo = _UNDO.get(record.name)
         if undo is None:
             return None
@@ -233,22 +244,35 @@ def _after(before: VoterSet | None, batch: Iterable[ControlRecord], dialect: Dia
     current = before
     for record in batch:
         apply = _APPLY[dialect].get(record.name)
-        if apply is not None:
-            version = _first_version(dialect)
-            state = current or VoterSet(record.offset, record.leader_epoch, record.timestamp_ms, "log", version, ())
-            current = replace(
-                apply(state, record.fields),
-                from_offset=record.offset,
-                from_epoch=record.leader_epoch,
-                timestamp_ms=record.timestamp_ms,
-                source="log",
-            )
+        if apply is None:
+            continue
+        version = _first_version(dialect)
+        state = current or VoterSet(record.offset, record.leader_epoch, record.timestamp_ms, "log", version, ())
+        applied = apply(state, record.fields)
+        if record.name == LEADER_CHANGE and applied is state:
+            continue
+        current = replace(
+            applied,
+            from_offset=record.offset,
+            from_epoch=record.leader_epoch,
+            timestamp_ms=record.timestamp_ms,
+            source=STATIC if record.name == LEADER_CHANGE else "log",
+        )
     return current
 
 
 def _first_version(dialect: Dialect) -> int:
     """The kraft.version before any record sets it. In the drafts no record does, and every set can change."""
     return 0 if dialect is Dialect.KIP853 else 1
+
+
+def _apply_leader_change(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
+    """At kraft.version 0 the voters of a leader are those of its own configuration, which its LeaderChange lists."""
+    ids = frozenset(voter["voter_id"] for voter in fields["voters"])
+    is_configured = state.is_static or (state.kraft_version == 0 and not state.voters)
+    if not is_configured or not ids or ids == state.ids:
+        return state
+    return replace(state, voters=static_set(ids).voters)
 
 
 def _apply_kraft_version(state: VoterSet, fields: Mapping[str, Any]) -> VoterSet:
@@ -318,7 +342,11 @@ def _directory(directory_id: bytes) -> str | None:
 
 
 _APPLY: Final[dict[Dialect, dict[str, Callable[[VoterSet, Mapping[str, Any]], VoterSet]]]] = {
-    Dialect.KIP853: {"KRAFT_VERSION": _apply_kraft_version, "KRAFT_VOTERS": _apply_voters},
+    Dialect.KIP853: {
+        LEADER_CHANGE: _apply_leader_change,
+        "KRAFT_VERSION": _apply_kraft_version,
+        "KRAFT_VOTERS": _apply_voters,
+    },
     Dialect.KIP856: {"ADD_VOTER": _add_voter, "REMOVE_VOTER": _remove_voter},
     Dialect.KIP642: {"VOTER_ASSIGNMENT": _apply_assignment},
 }

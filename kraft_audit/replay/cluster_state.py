@@ -19,7 +19,8 @@ from kraft_audit.capture.decoded_records import RecordWindow, between
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.quorum.divergence import replicas_on
 from kraft_audit.quorum.quorum_tables import voter_set_rows
-from kraft_audit.quorum.rounds import ProvenRound, branch_voters, epoch_runs, static_voters
+from kraft_audit.quorum.rounds import ProvenRound, branch_voters, epoch_runs
+from kraft_audit.quorum.static_voters import static_voters
 from kraft_audit.quorum.voter_history import in_effect
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import ClusterReplay, drain

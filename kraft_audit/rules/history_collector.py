@@ -319,7 +319,8 @@ def _other_first_sets(survey: Survey, known: Sequence[dict[str, Any]], dialect: 
     for branch in survey.branches:
         if branch.parent is None and branch.from_offset == 0 and dialect is Dialect.KIP853:
             logged = voter_history(survey.controls_to(branch.number), dialect=dialect)
-            sets += [replace(first, from_offset=BOOTSTRAP_OFFSET, source="bootstrap") for first in logged[:1]]
+            recorded = next((voter_set for voter_set in logged if voter_set.source == "log"), None)
+            sets += [] if recorded is None else [replace(recorded, from_offset=BOOTSTRAP_OFFSET, source="bootstrap")]
     first = next((row for row in known if row["source"] == "bootstrap"), None) or next(
         (row for row in known if row["source"] == "log" and not row["added"] and not row["removed"]), None
     )

@@ -127,7 +127,11 @@ VOTER_SETS: Final = _surveyed(
     "voter_sets",
     "one voter set on one branch, in effect from the moment it was appended",
     ("from_offset", "from_epoch"),
-    required("from_offset", INT64, "offset of its record; -1 for a bootstrap checkpoint or a static set"),
+    required(
+        "from_offset",
+        INT64,
+        "offset of its record, of a static set the LeaderChange that first lists it; -1: the first set",
+    ),
     required("from_epoch", INT32, "epoch of its record"),
     nullable("timestamp_ms", INT64, "append time; null where unknown"),
     choice("source", ("static", "bootstrap", SNAPSHOT, "log"), "what holds the set"),

@@ -9,14 +9,10 @@ from kraft_engine.scenarios.scenario import scenario
 @scenario(
     "static-scale-out",
     "A static quorum of one is configured as three. The two new controllers start first and elect one of themselves.",
-    raises=("KQ002", "KQ003", "KV007", "KV011", "KV017"),
+    raises=("KQ002", "KQ003", "KV001", "KV007", "KV011", "KV017"),
 )
 def static_scale_out(stage: Stage) -> None:
-    stage.controllers(1, static=True)
-    for _ in range(5):
-        stage.controller().write([("NoOpRecord", 0, {})])
-        stage.run_ms(50)
-    stage.settle()
+    _write_alone(stage, 1)
     stage.stop(1)
     stage.configure_voters((2, 3), (1, 2, 3))
     stage.invariants.damage("another controller.quorum.voters on each node")
@@ -60,3 +56,50 @@ def static_roll(stage: Stage) -> None:
         stage.start(node_id)
         stage.settle()
     stage.capture("rolled")
+
+
+@scenario(
+    "static-scale-in",
+    "A static quorum of three is configured as its first node alone, which elects itself.",
+    raises=("KV001", "KV007", "KV011", "KV017"),
+)
+def static_scale_in(stage: Stage) -> None:
+    _write_alone(stage, 1, 2, 3)
+    stage.capture("three")
+    for node_id in (2, 3, 1):
+        stage.stop(node_id)
+    stage.configure_voters((1,), (1,))
+    stage.start(1)
+    stage.settle()
+    stage.capture("one")
+
+
+@scenario(
+    "static-growth",
+    "A static quorum of one grows to two and then to three: every majority meets the ones before.",
+    near_miss_of=("KV001", "KQ002", "KQ003", "KQ006", "KV017"),
+    raises=("KV011",),
+)
+def static_growth(stage: Stage) -> None:
+    _write_alone(stage, 1)
+    stage.capture("one")
+    for count in (2, 3):
+        voters = tuple(range(1, count + 1))
+        for node_id in voters[:-1]:
+            stage.stop(node_id)
+        stage.configure_voters(voters, voters)
+        for node_id in voters:
+            stage.start(node_id)
+        stage.settle()
+        stage.controller().write([("NoOpRecord", 0, {})])
+        stage.settle()
+        stage.capture(f"of-{count}")
+
+
+def _write_alone(stage: Stage, *voters: int) -> None:
+    """A static quorum of these voters, with a few records that all of them hold."""
+    stage.controllers(*voters, static=True)
+    for _ in range(5):
+        stage.controller().write([("NoOpRecord", 0, {})])
+        stage.run_ms(50)
+    stage.settle()

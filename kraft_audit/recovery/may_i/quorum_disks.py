@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from kraft_audit.capture.histories import VoterKey
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence
-from kraft_audit.quorum.rounds import ProvenRound, captured_replicas, proven_rounds, static_voters
-from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, Voter, VoterSet, checkpoint_voters
+from kraft_audit.quorum.rounds import ProvenRound, captured_replicas, proven_rounds
+from kraft_audit.quorum.static_voters import QUORUM_VOTERS, static_voters
+from kraft_audit.quorum.voter_history import VoterSet, checkpoint_voters, static_set
 from kraft_audit.recovery.may_i.electorate import EMPTY_END, DiskDoubt
 from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety, start_safety
 from kraft_audit.text.readable import natural
 from kraft_codec.files.state_files import EpochEntry
 from kraft_codec.schemas import Dialect
-
-STATIC_VOTERS: Final = "controller.quorum.voters"
 
 
 class DynamicQuorumError(Exception):
@@ -40,10 +38,6 @@ def quorum_disks(
     rounds = proven_rounds(survey, plan)
     if not rounds:
         return None, "no replica of this cluster was read"
-    named, elected = _named_since(survey, plan, rounds[-1]), plan
-    if named is not None:
-        elected = _as_elected(survey, plan)
-        rounds = proven_rounds(survey, elected)
     newest = rounds[-1]
     epochs: dict[VoterKey, int] = {}
     ends: dict[VoterKey, tuple[int, int]] = {}
@@ -56,10 +50,10 @@ def quorum_disks(
                     epochs[replica.key] = max(epochs.get(replica.key, -1), replica.persisted.epoch)
     numbers: dict[VoterKey, list[tuple[int, CapturedReplica]]] = defaultdict(list)
     evidence = [number for number in newest.replicas if survey.replicas[number].is_evidence]
-    for number, own in zip(evidence, captured_replicas(survey, elected, evidence), strict=True):
+    for number, own in zip(evidence, captured_replicas(survey, plan, evidence), strict=True):
         numbers[own.key].append((number, own))
     sets, shortened = {}, set()
-    said = _static(configured)
+    said = static_set(configured)
     for place, replica in enumerate(newest.evidence.replicas):
         number = next(number for number, own in numbers[replica.key] if own == replica)
         own_set = _own_voters(survey, plan, number, replica)
@@ -80,7 +74,7 @@ def quorum_disks(
     if safety is None:
         return None, newest.interval.undecided or "its logs contradict each other"
     safety = replace(safety, rival=_rival(survey, rounds))
-    now = said if configured else _named_alike(newest, sets) or named
+    now = said if configured else _named_alike(newest, sets)
     if now is not None:
         safety = _in_effect(safety, now)
     return with_voters(safety, said) if configured else safety, newest.interval.undecided
@@ -146,31 +140,6 @@ def _in_effect(safety: StartSafety, voter_set: VoterSet) -> StartSafety:
     return replace(safety, chain=replace(safety.chain, voter_sets=(*safety.chain.voter_sets, now)))
 
 
-def _named_since(survey: Survey, plan: ClusterPlan, newest: ProvenRound) -> VoterSet | None:
-    """The voters that configurations of a static quorum name now, where others elected its newest leader; else None.
-
-    What is committed was committed by those who elected the leader, whatever was configured since.
-    """
-    chain = newest.interval.canonical
-    voters = None if chain is None else chain.voters_at_end
-    if voters is None or voters.kraft_version > 0 or dict(plan.defaults).get(STATIC_VOTERS):
-        return None
-    elected = _electing_voters(survey)
-    return voters if elected and elected != voters.ids else None
-
-
-def _electing_voters(survey: Survey) -> frozenset[int]:
-    """The voters that the newest LeaderChange lists; empty where none does."""
-    changes = [record for _, record in survey.controls if record.name == "LEADER_CHANGE" and record.fields["voters"]]
-    newest = max(changes, key=lambda record: (record.leader_epoch, record.offset), default=None)
-    return frozenset() if newest is None else frozenset(voter["voter_id"] for voter in newest.fields["voters"])
-
-
-def _as_elected(survey: Survey, plan: ClusterPlan) -> ClusterPlan:
-    ids = ",".join(map(str, sorted(_electing_voters(survey))))
-    return replace(plan, defaults=(*plan.defaults, (STATIC_VOTERS, ids)))
-
-
 def _doubts(survey: Survey, newest: ProvenRound) -> dict[int, DiskDoubt]:
     """By node, why its disk is no evidence in the newest round.
 
@@ -226,10 +195,10 @@ def _own_voters(survey: Survey, plan: ClusterPlan, number: int, replica: Capture
     of_log = None if replica.chain is None else replica.chain.voters_at_end
     if of_log is not None and of_log.kraft_version > 0:
         return of_log
-    declared = dict(plan.defaults).get(STATIC_VOTERS)
+    declared = dict(plan.defaults).get(QUORUM_VOTERS)
     if replica.persisted is not None and replica.persisted.current_voters is not None and not declared:
         last_read = replica.persisted.current_voters
-        return _static(last_read) if last_read else None
+        return static_set(last_read) if last_read else None
     if replica.chain is not None:
         return of_log
     own = [snapshot for snapshot in survey.snapshots if number in snapshot.replicas]
@@ -242,11 +211,5 @@ def _own_voters(survey: Survey, plan: ClusterPlan, number: int, replica: Capture
     is_dynamic = any(record.name == "KRAFT_VOTERS" for _, record in survey.controls) or any(
         checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch) for snapshot in survey.snapshots
     )
-    ids = static_voters(survey, plan)
-    if is_dynamic or not ids:
-        return None
-    return _static(ids)
-
-
-def _static(ids: Collection[int]) -> VoterSet:
-    return VoterSet(BOOTSTRAP_OFFSET, 0, None, "static", 0, tuple(Voter(voter_id) for voter_id in sorted(ids)))
+    ids = static_voters(survey, plan).first_of(None, ())
+    return None if is_dynamic or not ids else static_set(ids)

@@ -46,7 +46,7 @@ WHOLE: Final = ("decode_errors", "feature_changes")
 """Features are few, and which level was in effect at an offset is asked of old ones, too. Each damage is open."""
 FROM_THE_SURVEY: Final = {"voter_sets": ("from_offset", "from_epoch"), "leader_epochs": ("from_offset", "epoch")}
 """What a survey says, by what makes a row's key. Rows that a later survey does not have are added to it."""
-RULE_STATE_FORMAT: Final = 10
+RULE_STATE_FORMAT: Final = 11
 """Raised where a rule begins to need other rows, or says something else of the same ones."""
 
 

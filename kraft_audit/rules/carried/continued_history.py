@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.quorum.quorum_tables import epochs_in_order, in_sequence, persisted_leaders, rows_without_records
-from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET
+from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, STATIC
 from kraft_audit.rules.carried.carried_rows import (
     CHANGES,
     FROM_THE_SURVEY,
@@ -276,7 +276,12 @@ def _on_log(
     before = {tuple(row[column] for column in (*key, "canonical")): row for row in known}
     for row in later:
         if (row["from_offset"], row.get("epoch")) not in replaced:
-            rows.append(_filled(row, before.get(tuple(row[column] for column in (*key, "canonical")))))
+            earlier = before.get(tuple(row[column] for column in (*key, "canonical")))
+            is_first = row.get("source") == STATIC and row["from_offset"] == BOOTSTRAP_OFFSET
+            if is_first and earlier is not None and runs[0]["from_offset"]:
+                # Of a log without its beginning, those tell the first voters who were seen soonest after it.
+                row = {**earlier, "ended_by": row["ended_by"]}
+            rows.append(_filled(row, earlier))
     return rows
 
 

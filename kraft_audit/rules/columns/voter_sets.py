@@ -10,10 +10,20 @@ from typing import TypeVar
 
 from kraft_audit.capture.histories import VoterKey
 from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.quorum.quorum_tables import voter_set_rows
+from kraft_audit.quorum.static_voters import NamedVoters, declared_voters, voters_named_since
+from kraft_audit.quorum.voter_history import STATIC, static_set
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import captures_in_order, newest_watermark, replica_end, watermarks_in_order
+from kraft_audit.rules.columns.captures import (
+    captures_in_order,
+    newest_round,
+    newest_watermark,
+    replica_end,
+    watermarks_in_order,
+)
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.rule_model import Evidence, evidence_at
+from kraft_codec.schemas import Dialect
 
 _Member = TypeVar("_Member", bound=tuple[object, ...])
 
@@ -76,7 +86,26 @@ def canonical_sets(history: ClusterHistory) -> list[TableRow]:
 
 
 def changes(history: ClusterHistory) -> list[Change]:
-    """Every change of the set on any branch; the first set of a branch is none."""
+    """Every change of the set by records on any branch; the first set of a branch is none."""
+    return [change for change in _all_changes(history) if change.row["source"] == "log"]
+
+
+def reconfigurations(history: ClusterHistory) -> list[Change]:
+    """Every change of a static set: a leader named other voters than the leader before it.
+
+    Where a log parted, its own voters were changed into those that the canonical log has at the same offset.
+    """
+    found = [change for change in _all_changes(history) if change.row["source"] == STATIC]
+    own = [change for change in found if change.row["canonical"]]
+    for row in (change.row for change in found if not change.row["canonical"]):
+        taken = set_at(history, row["from_offset"])
+        before, after = keys_of(row["voters"]), frozenset() if taken is None else keys_of(taken["voters"])
+        if taken is not None and taken["source"] == STATIC:
+            own.append(Change(row, before, after, after - before, before - after))
+    return own
+
+
+def _all_changes(history: ClusterHistory) -> list[Change]:
     return history.known("voter changes", lambda: _voter_changes(history))
 
 
@@ -106,7 +135,7 @@ def _voter_changes(history: ClusterHistory) -> list[Change]:
             before = keys_of(previous["voters"])
         else:
             before = (after - added) | removed
-        if row["source"] == "log":
+        if row["source"] in ("log", STATIC):
             voter_changes.append(Change(row, *comparable(before, after), added, removed))
     return voter_changes
 
@@ -130,8 +159,41 @@ def canonical_changes(history: ClusterHistory) -> list[Change]:
 
 
 def current_set(history: ClusterHistory) -> TableRow | None:
-    """The voter set at the end of the canonical log."""
-    return max(canonical_sets(history), key=itemgetter("from_offset"), default=None)
+    """The voter set in effect now: that at the end of the canonical log, or a static one of a later start."""
+    return history.known("current voters", lambda: _current_set(history))
+
+
+def _current_set(history: ClusterHistory) -> TableRow | None:
+    newest = max(canonical_sets(history), key=itemgetter("from_offset"), default=None)
+    if newest is None or newest["source"] != STATIC or newest["kraft_version"] or history.dialect != Dialect.KIP853:
+        return newest
+    led = [row for row in history.rows("leader_epochs") if row["canonical"] and row["leader_change_offset"] is not None]
+    last = max(led, key=itemgetter("epoch"), default=None)
+    if last is None:
+        return newest
+    states = (
+        NamedVoters(row["node_id"], row["leader_epoch"], row["leader_id"], tuple(sorted(row["current_voters"])))
+        for row in newest_round(history)
+        if row["current_voters"] and row["leader_epoch"] is not None
+    )
+    declared = declared_voters(history.defaults)
+    since = voters_named_since(states, voter_ids(newest), last["epoch"], last["leader_id"], declared)
+    if since is None:
+        return newest
+    (row,) = voter_set_rows([static_set(since)])
+    return {**newest, "voters": row["voters"]}
+
+
+def electing_set(history: ClusterHistory, leader_change: int) -> TableRow | None:
+    """The canonical set whose voters elected the leader of a LeaderChange.
+
+    At kraft.version 0 it is the one that the LeaderChange itself begins, if the leader goes by other voters than the
+    one before.
+    """
+    own = set_at(history, leader_change)
+    if own is not None and own["source"] == STATIC and own["from_offset"] == leader_change:
+        return own
+    return set_at(history, leader_change - 1)
 
 
 def set_at(history: ClusterHistory, offset: int) -> TableRow | None:

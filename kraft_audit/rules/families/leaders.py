@@ -22,7 +22,7 @@ from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.lost_records import undecided_majority
 from kraft_audit.rules.columns.quorum_standing import QUORUM_TABLES, QuorumStanding, Standing, quorum_standing
 from kraft_audit.rules.columns.voter_alone import newest_voter_alone
-from kraft_audit.rules.columns.voter_sets import ids_of, keys_of, set_at, voter_ids
+from kraft_audit.rules.columns.voter_sets import electing_set, ids_of, keys_of, voter_ids
 from kraft_audit.rules.families.epochs import epoch_evidence
 from kraft_audit.rules.families.log_files import damage_case, damage_rows
 from kraft_audit.rules.registry import rule, texts
@@ -74,7 +74,7 @@ def kq006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         change, granting = row["leader_change_offset"], row["granting_voters"]
         if change is None or granting is None:
             continue
-        in_effect = set_at(history, change - 1) if row["canonical"] else None
+        in_effect = electing_set(history, change) if row["canonical"] else None
         voters = voter_ids(in_effect) if in_effect else frozenset(row["voters"] or ())
         if not voters:
             continue

@@ -21,6 +21,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
     watermarks_in_order,
 )
+from kraft_audit.rules.columns.configured_voters import configured_voters
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
 from kraft_audit.rules.columns.voter_sets import (
     Change,
@@ -36,12 +37,13 @@ from kraft_audit.rules.columns.voter_sets import (
     leaders_of,
     metadata_between,
     named,
+    reconfigurations,
     set_evidence,
     uncommitted_at_end,
     was_pending,
     was_uncommitted,
 )
-from kraft_audit.rules.registry import rule
+from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
 from kraft_codec.schemas import Dialect
 
@@ -61,21 +63,31 @@ def _undecided_change(change: Change, reason: str) -> Case:
     return undecided(change.subject, reason, from_offset=change.offset, epoch=change.row["from_epoch"])
 
 
-@rule("KV001", control="quorum_safety", needs=("voter_sets",))
+@rule("KV001", control="quorum_safety", needs=("voter_sets", "captures", "broker_changes", "controller_changes"))
 def kv001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     for change in changes(history):
-        pair = disjoint_majorities(change.before, change.after)
-        if pair is None or not change.is_membership:
-            continue
-        first, second = pair
-        both = change.before | change.after
-        verdict = "passes" if kafka_overlap_verdict(change.before, change.after) else "fails"
-        yield _change_case(
-            change,
-            f"{named(first, both)} is a majority of {named(change.before, both)}, "
-            f"{named(second, both)} of {named(change.after, both)}, and they share no voter",
-            Evidence(f"Kafka's own overlap test {verdict} this change (it only logs a failure)"),
-        )
+        if change.is_membership and (summary := _no_common_voter(change)) is not None:
+            verdict = "passes" if kafka_overlap_verdict(change.before, change.after) else "fails"
+            fact = Evidence(f"Kafka's own overlap test {verdict} this change (it only logs a failure)")
+            yield _change_case(change, summary, fact)
+    for change in reconfigurations(history):
+        if (summary := _no_common_voter(change)) is not None:
+            configured = configured_voters(history)
+            is_over = not configured.are_different and not configured.emptied
+            yield _change_case(change, summary)._replace(is_over=is_over, **words_for("KV001", "static"))
+
+
+def _no_common_voter(change: Change) -> str | None:
+    """Two majorities that do not meet; None where every two do."""
+    pair = disjoint_majorities(change.before, change.after)
+    if pair is None:
+        return None
+    first, second = pair
+    both = change.before | change.after
+    return (
+        f"{named(first, both)} is a majority of {named(change.before, both)}, "
+        f"{named(second, both)} of {named(change.after, both)}, and they share no voter"
+    )
 
 
 @rule("KV002", control="change_management", needs=("voter_sets",))

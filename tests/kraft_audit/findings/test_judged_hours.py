@@ -52,6 +52,17 @@ def test_disks_that_were_never_started_and_then_have_empty_logs(kind: str, seed:
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize(("kind", "seed", "rounds"), [("static-growth", 1, 3), ("static-scale-in", 1, 2)])
+def test_static_voters_that_change_from_hour_to_hour(kind: str, seed: int, rounds: int, tmp_path: Path) -> None:
+    """No record holds their sets: those of earlier hours are known by LeaderChanges and earlier captures alone."""
+    found = judge_chain(
+        tmp_path, kind, seed, [(capture, share, True) for capture in range(rounds) for share in (0.5, 1.0)]
+    )
+    assert found.compared == 2 * rounds
+    assert None in found.whys
+
+
+@pytest.mark.ci
 def test_a_history_on_disk_is_kept_by_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "PARTITION_BYTES_MAX", 0)
     hours = [(capture, share, True) for capture in range(4) for share in (0.7, 1.0)]

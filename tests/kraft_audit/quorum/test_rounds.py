@@ -21,9 +21,11 @@ from kraft_audit.quorum.rounds import (
     ProvenRound,
     _proves_first,
     branch_voters,
+    newest_voters,
     proven_rounds,
     round_evidence,
 )
+from kraft_audit.quorum.static_voters import StaticVoters
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import SILVER
 from kraft_codec.files.state_files import QuorumState
@@ -177,8 +179,8 @@ def test_a_replica_of_another_cluster_takes_part_in_no_round(small_corpus: Path)
 
 
 @pytest.mark.parametrize("declared", ["3,1,2", "1@c-1:9093,2@c-2:9093,3@c-3:9093", " 1@[::1]:9093 , 2, 3 "])
-def test_voters_that_are_configured_come_before_those_that_a_disk_names(tmp_path: Path, declared: str) -> None:
-    """controller.quorum.voters (QuorumConfig, Kafka 4.3.0); the quorum-state is of a time with fewer voters."""
+def test_voters_that_are_declared_are_those_of_the_next_election(tmp_path: Path, declared: str) -> None:
+    """controller.quorum.voters (QuorumConfig, Kafka 4.3.0); who led before was elected by the voters that it named."""
     log = Log()
     log.lead(1, epoch=1)
     state = QuorumState(0, 1, 1, -1, cluster_id=CLUSTER_ID, current_voters=(1, 2))
@@ -189,9 +191,12 @@ def test_voters_that_are_configured_come_before_those_that_a_disk_names(tmp_path
         rows = quorum_rows(found, plan)["voter_sets"]
         return [(row["source"], [voter["voter_id"] for voter in row["voters"]]) for row in rows]
 
-    assert sets(plan) == [("static", [1, 2])]
     with_default = replace(plan, defaults=(("controller.quorum.voters", declared),))
-    assert sets(with_default) == [("static", [1, 2, 3])]
+    assert sets(plan) == sets(with_default) == [("static", [1, 2])]
+    for each, ids in ((plan, {1, 2}), (with_default, {1, 2, 3})):
+        now = newest_voters(found, each, proven_rounds(found, each)[-1])
+        assert now is not None
+        assert now.ids == ids
 
 
 def kip856_change(name: str, offset: int, voter_id: int, disk: int) -> ControlRecord:
@@ -205,7 +210,7 @@ def test_voters_after_a_gap_come_from_the_snapshot_that_follows(snapshot_epoch: 
     in_snapshot = tuple(kip856_change("ADD_VOTER", n, n, n) for n in (1, 2, 3))
     found = Survey([], [], [], snapshots=[SurveyedSnapshot("s", 446, snapshot_epoch, (0,), in_snapshot)])
     removal = kip856_change("REMOVE_VOTER", 374, 1, 9)
-    history = branch_voters(found, plan, [removal], [EpochRun(11, 328, 482)], (1, 2, 3))
+    history = branch_voters(found, plan, [removal], [EpochRun(11, 328, 482)], StaticVoters((1, 2, 3)))
     sets = [(voter_set.from_offset, [voter.voter_id for voter in voter_set.voters]) for voter_set in history]
     assert sets == ([(327, [1, 1, 2, 3]), (374, [1, 2, 3])] if is_known else [(-1, [1, 2, 3])])
     assert not history[0].is_static

@@ -166,7 +166,7 @@ def test_upgrade_from_a_static_set_adds_no_voter() -> None:
 
 def test_the_first_batch_shows_what_a_bootstrap_checkpoint_held() -> None:
     """The first leader wrote the checkpoint's set beside its LeaderChange; a later batch's set was changed already."""
-    leads = ControlRecord(0, 1, 5, "LEADER_CHANGE", {}, batch_offset=0)
+    leads = ControlRecord(0, 1, 5, "LEADER_CHANGE", {"voters": [{"voter_id": 1}, {"voter_id": 2}]}, batch_offset=0)
     version = ControlRecord(1, 1, 5, "KRAFT_VERSION", {"kraft_version": 1}, batch_offset=0)
     first = replace(set_record(2, (1, 0), (2, 1)), timestamp_ms=5, batch_offset=0)
     records = [leads, version, first, replace(set_record(3, (1, 0), (2, 1), (3, 2)), batch_offset=3)]
