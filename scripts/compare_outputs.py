@@ -78,7 +78,7 @@ ON_EACH: Final = f"""
 [whatif --lose 11|diff --from 20] {{path}} --output {ALL}
 [state|state --at committed|state --at 25|check {JUDGED}] {{path}} --output [table|json]
 state {{path}} --only [brokers|controllers|topics|partitions|configs|features|security|voters] --output [jsonl|csv]
-dump {{path}} --table [batches|captures|files|decode_errors] --output {ALL}
+dump {{path}} --table [batches|captures|node_cards|files|decode_errors] --output {ALL}
 dump {{path}} [--format kafka|--format kafka --reveal-secrets|--format kafka --node 2|--from 10 --to 40 --output csv]
 dump {{path}} [--reveal-secrets|--node 1 --file *.log|--type PartitionChangeRecord --type leader-change] --output jsonl
 check {{path}} [--output sarif|--full|--all --full|--fail-on never|--fail-on low|--rule KP001|--rule voter-behind]
