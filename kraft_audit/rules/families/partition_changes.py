@@ -31,7 +31,7 @@ from kraft_audit.rules.columns.partition_states import (
     partition_states,
     until_enough_in_sync,
 )
-from kraft_audit.rules.registry import rule
+from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import (
     Case,
     Evidence,
@@ -220,7 +220,15 @@ def kp015(history: ClusterHistory, limits: ReassignmentLimits) -> Iterator[Case]
         if hours > limits.max_hours:
             adding = states.nodes("adding_replicas", episode.start)
             removing = states.nodes("removing_replicas", episode.start)
-            yield partition_case(states, episode, f"adding {adding}, removing {removing} for {hours:.0f} h")
+            case = partition_case(states, episode, f"adding {adding}, removing {removing} for {hours:.0f} h")
+            refused = episode.end is None and _cannot_be_cancelled(states, states.newest_row(episode.start))
+            yield case._replace(**words_for("KP015", "cannot_be_cancelled")) if refused else case
+
+
+def _cannot_be_cancelled(states: PartitionStates, row: int) -> bool:
+    """Whether nobody of the old list is in the ISR: it would have to elect one that is not."""
+    isr = states.nodes("isr", row)
+    return bool(isr) and set(isr) <= set(states.nodes("adding_replicas", row))
 
 
 @dataclass(frozen=True, slots=True)

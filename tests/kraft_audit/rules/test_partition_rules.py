@@ -303,3 +303,14 @@ def test_kp019_not_where_something_else_explains_it(build: HistoryBuilder, chang
 def test_kp019_not_without_the_elr(build: HistoryBuilder) -> None:
     state(isr=[11], elr=[], cause="fenced")(build)
     assert build.raised("KP019") == []
+
+
+@pytest.mark.parametrize(("isr", "is_refused"), [([14], True), ([14, 15], True), ([13, 14], False), ([], False)])
+def test_kp015_says_where_kafka_refuses_to_cancel(build: HistoryBuilder, isr: list[int], is_refused: bool) -> None:
+    """PartitionReassignmentRevert drops whoever is being added from the ISR, and elects uncleanly if none is left."""
+    leader = isr[0] if isr else -1
+    state(adding_replicas=[14, 15], replicas=[11, 12, 13, 14, 15], isr=isr, leader=leader)(build)
+    build.rows["captures"][0]["last_timestamp_ms"] = T0 + 20_000 + 25 * 3_600_000
+    (finding,) = build.raised("KP015")
+    assert ("Do not cancel" in finding.what_to_do) == is_refused
+    assert ("kafka-reassign-partitions --cancel" in finding.what_to_do) != is_refused
