@@ -33,6 +33,7 @@ from kraft_audit.rules.columns.kafka_commands import (
     unregister_broker,
     unregister_controller,
 )
+from kraft_audit.rules.columns.quorum_standing import BROKEN
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.text.readable import capitalized, listed
 from kraft_codec.schemas.releases import (
@@ -151,6 +152,9 @@ class _Steps:
         yield from self._fenced_brokers(
             [blocker for blocker in blockers if blocker.standing is RegistrationState.FENCED]
         )
+        if self.levels.standing.standing in BROKEN and (self._changes or self._kraft):
+            first = audit_command(self.history, "check")
+            yield f"Without a leader kafka-features is answered by nobody. Get the quorum to work first: {first}"
         ghosts = [blocker for blocker in blockers if blocker.standing is RegistrationState.GHOST]
         if ghosts and not self._unregisters_now:
             yield from self._replace_registrations(ghosts)

@@ -189,3 +189,14 @@ def test_an_unfinished_migration_from_zookeeper_blocks(tmp_path: Path, states: t
     with kraft_audit.open(str(tmp_path)) as clusters:
         (cluster,) = clusters
         assert cluster.upgrade_check(21).verdict == verdict
+
+
+def test_without_a_leader_the_quorum_comes_before_the_features(build: HistoryBuilder) -> None:
+    """kafka-features asks the leader, and times out where there is none."""
+    build = quorum(build, 20, supported=21)
+    for row in build.rows["captures"]:
+        row.update(leader_epoch=2, leader_id=-1, voted_id=-1)
+    first, *rest = checked(build, 21).next_steps
+    assert first.startswith("Without a leader kafka-features is answered by nobody.")
+    assert first.endswith(": kraft-audit check /captures")
+    assert any("upgrade --feature metadata.version=21" in step for step in rest)
