@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.leaderless_partitions import RecoveryPlan
     from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest
     from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan
-    from kraft_audit.recovery.may_i.permission import Permission, Question
+    from kraft_audit.recovery.may_i.permission import Permission, Question, RollQuestion
     from kraft_audit.recovery.may_i.permission_table import Permissions
     from kraft_audit.recovery.may_i.start_safety import StartSafety
     from kraft_audit.recovery.restore.lost_state import LostLog
@@ -363,7 +363,7 @@ class Cluster(OpenedCluster):
         return quorum_disks(self.judged_reading.survey, self.judged_plan)
 
     def may_i(self, question: Question, copied: str | None = None) -> Permission:
-        """Whether a node may be started, restarted, wiped or removed, or lose its volume. Raises ChoiceError.
+        """Whether a node may be started, restarted, emptied or taken out of the cluster. Raises ChoiceError.
 
         `copied` is a folder that `salvage` wrote, or copies of the node's log dirs: what a start truncates may be
         there. Raises InputError where it is neither, ChoiceError where the question names the configured voters of a
@@ -373,20 +373,32 @@ class Cluster(OpenedCluster):
         >>> cluster.may_i(Question(Action.WIPE, 13, cluster.root)).verdict.value
         'no'
         """
-        from kraft_audit.recovery.may_i.broker_permission import permission
+        from kraft_audit.recovery.may_i.node_permission import permission
 
         if copied is not None:
             from kraft_audit.recovery.salvage.copied_logs import copied_logs
 
             question = replace(question, copied=copied_logs(self.history, question.node_id, copied))
-        safety = self._safety_of(question.voters) if question.voters else self.start_safety
-        answer = permission(question, *safety, self.history)
+        answer = permission(question, *self._safety_of(question.voters), self.history)
         if answer is None:
             raise ChoiceError(self.root, f"no node {question.node_id} in cluster {self.title}")
         return answer
 
+    def may_i_roll(self, question: RollQuestion) -> Permission:
+        """Which node may be restarted next, or what to wait for: the first of `order` with a yes. Raises ChoiceError.
+
+        >>> from kraft_audit.recovery.may_i.permission import RollQuestion
+        >>> cluster.may_i_roll(RollQuestion(cluster.root)).verdict.value
+        'no'
+        """
+        from kraft_audit.recovery.may_i.roll import roll_permission
+
+        return roll_permission(question, *self._safety_of(question.voters), self.history)
+
     def _safety_of(self, voters: Collection[int]) -> tuple[StartSafety | None, str | None]:
-        """As `start_safety`, with these configured voters on every node."""
+        """As `start_safety`, with these configured voters on every node where any are named."""
+        if not voters:
+            return self.start_safety
         from kraft_audit.recovery.may_i.quorum_disks import DynamicQuorumError, quorum_disks
 
         try:
@@ -402,7 +414,7 @@ class Cluster(OpenedCluster):
         commands name, such as that of the disks that a lake read; without it what was opened.
 
         >>> [row.action for row in cluster.permissions().rows if (row.node_id, row.verdict) == (13, "no")]
-        ['wipe', 'remove', 'delete-volume']
+        ['wipe', 'delete-volume']
         """
         from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one, permissions
 

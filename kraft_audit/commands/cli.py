@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 from typer.models import ArgumentInfo
 
 from kraft_audit.commands.completion import COMPLETE_VARIABLE
@@ -43,7 +44,7 @@ LAPTOP_COMMANDS: Final = (
     ("explain", "Explain a rule: when it is raised, why it matters"),
     ("rules", "List all rules"),
     ("whatif", "Say what a crash of some brokers would do now"),
-    ("may-i", "Say whether you may start, wipe or remove a node"),
+    ("may-i", "Say whether you may start, wipe or scale in a node"),
     ("upgrade-check", "Say which nodes block an upgrade of feature levels"),
     ("rescue-plan", "Rank the copies of the log after a majority is lost"),
     ("rescue", "Write the node dir of a new quorum from one copy"),
@@ -87,6 +88,13 @@ def function_of(command: str) -> Callable[..., int | None]:
     return function
 
 
+def _class_of(command: str) -> type[TyperCommand]:
+    """How a command's words are read: as its module says, where it says so."""
+    module = import_module(f"kraft_audit.commands.{command.replace('-', '_')}")
+    read: type[TyperCommand] = getattr(module, "COMMAND_CLASS", TyperCommand)
+    return read
+
+
 @functools.cache
 def application(*commands: str) -> typer.Typer:
     """The program with these commands; with all of them where none is named, which takes a tenth of a second."""
@@ -100,7 +108,7 @@ def application(*commands: str) -> typer.Typer:
     )
     app.callback()(kraft_audit)
     for command in commands or SUMMARIES:
-        app.command(command, short_help=SUMMARIES[command])(guarded(function_of(command)))
+        app.command(command, short_help=SUMMARIES[command], cls=_class_of(command))(guarded(function_of(command)))
     return app
 
 

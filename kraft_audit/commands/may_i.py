@@ -1,13 +1,14 @@
-"""`may-i`: whether a node may be started, restarted, wiped or removed, or lose its volume."""
+"""`may-i`: whether a node may be started, restarted, emptied or taken out, and which one a roll takes next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from kraft_audit.commands.arguments import Gone, NodeLogs, OutputFormat, node_ids_of
 from kraft_audit.commands.ending import UsageError
@@ -18,22 +19,41 @@ from kraft_audit.text.readable import listed
 from kraft_codec.errors import ChoiceError
 
 if TYPE_CHECKING:
+    from kraft_audit.cluster import Cluster
     from kraft_audit.recovery.may_i.permission import Permission
 
 KEYS: Final = (
     *("cluster_id", "action", "node_id", "verdict", "reason", "next_steps", "running", "cannot_be_lost"),
-    *("gone", "stopped", "voters"),
+    *("order", "gone", "stopped", "voters", "standalone", "restarted"),
 )
 
 
 class ActionName(StrEnum):
-    """What may be asked about a node."""
+    """What may be asked about a node, and `roll`, which is about all of them."""
 
     START = "start"
     RESTART = "restart"
     WIPE = "wipe"
-    REMOVE = "remove"
+    FORMAT = "format"
+    SCALE_IN = "scale-in"
     DELETE_VOLUME = "delete-volume"
+    ROLL = "roll"
+
+
+class WithoutNode(TyperCommand):
+    """`roll` names no NODE: PATH comes at once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given, _, _ = self.make_parser(ctx).parse_args(args=[*args])
+        if given.get("action") == ActionName.ROLL:
+            place = args.index(ActionName.ROLL) + 1
+            args = [*args[:place], NO_NODE, *args[place:]]
+        return super().parse_args(ctx, args)
+
+
+NO_NODE: Final = "0"
+"""Stands for NODE where none is named."""
+COMMAND_CLASS: Final = WithoutNode
 
 
 def may_i(
@@ -41,7 +61,9 @@ def may_i(
         ActionName,
         typer.Argument(metavar="ACTION", help=f"What you want to do: {', '.join(ActionName)}.", show_default=False),
     ],
-    node: Annotated[int, typer.Argument(metavar="NODE", help="Id of the node.", min=0, show_default=False)],
+    node: Annotated[
+        int, typer.Argument(metavar="NODE", help="Id of the node; `roll` takes none.", min=0, show_default=False)
+    ],
     logs: NodeLogs,
     gone: Gone = None,
     stopped: Annotated[
@@ -68,9 +90,25 @@ def may_i(
             help="What controller.quorum.voters names on every node, for example 1,2,3; at kraft.version 0 only.",
         ),
     ] = None,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="With `format`: kafka-storage format would get --standalone.")
+    ] = False,
+    restarted: Annotated[
+        str | None,
+        typer.Option(
+            "--restarted",
+            metavar="IDS",
+            show_default=False,
+            help="With `roll`: nodes that were restarted already, for example 1,2.",
+        ),
+    ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Say whether you may start, restart, wipe or remove a controller or broker, or delete its volume, and why.
+    """Say whether you may start, restart, wipe, format or scale in a node, or delete its volume, and why.
+
+    `roll` says which node a rolling restart takes next, or what to wait for. `format` prints the kafka-storage line
+    for an emptied metadata disk, and `scale-in` what takes a controller out of the voters and a broker out of the
+    replica lists, with what follows.
 
     The answer assumes that every voter runs unless --gone or --stopped names it. `yes`: no committed record is lost,
     whatever those voters do next. `no`: the answer describes the outage, or how a committed record gets lost. Exit code
@@ -83,36 +121,51 @@ def may_i(
     Examples:
       kraft-audit may-i start 2 samples/divergence.tgz --stopped 3
       kraft-audit may-i wipe 13 samples/elr-06-kill-13-last-replica.tgz
+      kraft-audit may-i format 1 samples/dynamic-quorum.tgz --standalone
+      kraft-audit may-i scale-in 11 samples/jbod.tgz
+      kraft-audit may-i roll samples/dynamic-quorum.tgz
     """
-    from kraft_audit.recovery.may_i.permission import Action, Question
+    _refuse_strays(action, copied=copied is not None, standalone=standalone, restarted=restarted is not None)
+    names = {"gone": gone, "stopped": stopped, "voters": voters, "restarted": restarted}
+    ids = {name: frozenset(node_ids_of(f"--{name}", text)) for name, text in names.items()}
+    said = {**{name: sorted(each) for name, each in ids.items()}, "standalone": standalone}
 
-    if copied is not None and action is not ActionName.START:
-        raise UsageError("--copied says what a start truncates: leave it out with another action")
-    question = Question(
-        Action(action),
-        node,
-        logs.path,
-        frozenset(node_ids_of("--gone", gone)),
-        frozenset(node_ids_of("--stopped", stopped)),
-        voters=frozenset(node_ids_of("--voters", voters)),
-    )
+    def ask(cluster: Cluster) -> Permission:
+        from kraft_audit.recovery.may_i.permission import Action, Question, RollQuestion
+
+        if action is ActionName.ROLL:
+            return cluster.may_i_roll(RollQuestion(logs.path, **ids))
+        question = Question(Action(action), node, logs.path, ids["gone"], ids["stopped"])
+        return cluster.may_i(replace(question, voters=ids["voters"], is_standalone=standalone), copied)
+
     results = Results(output, KEYS)
     verdicts, unknown = Verdicts(results), None
     for cluster in results.each_history(logs):
         try:
-            answer = cluster.may_i(question, copied)
+            answer = ask(cluster)
         except ChoiceError as problem:
             unknown = problem
             continue
-        away = {"gone": sorted(question.gone), "stopped": sorted(question.stopped), "voters": sorted(question.voters)}
-        asked = {"cluster_id": cluster.cluster_id, "action": action, "node_id": node}
-        verdicts.add(answer.verdict, {**asked, **asdict(answer), **away})
+        node_id = answer.next_node if action is ActionName.ROLL else node
+        asked = {"cluster_id": cluster.cluster_id, "action": action, "node_id": node_id}
+        verdicts.add(answer.verdict, {**asked, **asdict(answer), **said})
         if results.is_table:
             results.title(cluster)
             print_lines(results.out, _lines(answer))
     if unknown is not None and not verdicts.documents:
         raise unknown
     return verdicts.end()
+
+
+def _refuse_strays(action: ActionName, *, copied: bool, standalone: bool, restarted: bool) -> None:
+    """Raises UsageError for an option of another action."""
+    for is_given, option, own in (
+        (copied, "--copied says what a start truncates", ActionName.START),
+        (standalone, "--standalone is an option of kafka-storage format", ActionName.FORMAT),
+        (restarted, "--restarted says how far a roll has come", ActionName.ROLL),
+    ):
+        if is_given and action is not own:
+            raise UsageError(f"{option}: leave it out with another action")
 
 
 def _lines(answer: Permission) -> Iterator[tuple[str, str]]:

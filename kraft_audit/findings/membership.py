@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.broker_stops import Stop, broker_stops, gone_brokers
+from kraft_audit.rules.columns.broker_stops import LONG_FENCED_MS, Stop, broker_stops, gone_brokers
 from kraft_audit.rules.columns.captures import newest_captures, replica_end
 from kraft_audit.rules.columns.kafka_commands import add_controller, broker_server, controller_server, unregister_broker
 from kraft_audit.rules.columns.nodes import broker_states
@@ -14,9 +13,6 @@ from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing
 from kraft_audit.rules.columns.voter_sets import current_set
 from kraft_audit.text.readable import listed, nouns, when
-
-LONG_FENCED_MS: Final = 86_400_000
-"""A broker that is fenced for longer than a day will hardly come back by itself."""
 
 
 def observers_that_follow(history: ClusterHistory, standing: QuorumStanding) -> list[int]:

@@ -16,7 +16,7 @@ FLAGS: Final = frozenset(
     {
         *("--add", "--all-topic-partitions", "--alter", "--cluster", "--create", "--delete", "--describe"),
         *("--entity-default", "--execute", "--force", "--if-not-exists", "--ignore-formatted"),
-        *("--no-initial-controllers", "--remove", "--replication", "--status"),
+        *("--no-initial-controllers", "--remove", "--replication", "--standalone", "--status", "--verify"),
         *("--unavailable-partitions", "--under-replicated-partitions"),
     }
 )
@@ -28,6 +28,7 @@ _UPGRADE_TEST: Final = (
     "tests/drills/test_upgraded_features.py::test_an_upgrade_that_is_blocked_gets_through_by_what_is_printed"
 )
 _WIPE_TEST: Final = "tests/drills/test_replaced_voter.py::test_a_wiped_voter_comes_back_by_what_may_i_prints"
+_SCALE_TEST: Final = "tests/drills/test_scale_in.py::test_a_broker_and_a_voter_leave_by_what_scale_in_prints"
 _ACL_TEST: Final = "tests/drills/test_removed_acls.py::test_every_form_of_acl_is_removed_as_printed"
 _DRILL: Final = "tests/drills/test_drills.py::test_a_drill"
 EXECUTED_BY: Final[dict[str, str]] = {
@@ -45,6 +46,8 @@ EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-cluster unregister {CONTROLLER} --id": _UPGRADE_TEST,
     f"kafka-cluster unregister {SERVER} --id": _QUORUM_TEST,
     f"kafka-cluster unregister-controller {CONTROLLER} --id": _UPGRADE_TEST,
+    f"kafka-reassign-partitions {SERVER} --execute --reassignment-json-file": _SCALE_TEST,
+    f"kafka-reassign-partitions {SERVER} --reassignment-json-file --verify": _SCALE_TEST,
     f"kafka-topics {SERVER} --describe --under-replicated-partitions": _QUORUM_TEST,
     f"kafka-topics {SERVER} --describe --unavailable-partitions": _DRILL,
     f"kafka-leader-election --all-topic-partitions {SERVER} --election-type": _DRILL,

@@ -13,6 +13,8 @@ from tests.builders.printed_commands import commands_in, kinds_run_by
 from tests.drills.drill import Drill
 from tests.drills.real_cluster import RealCluster, wait_for
 from tests.drills.releases import KafkaRelease
+from tests.drills.test_replaced_voter import ask
+from tests.drills.test_scale_in import move
 
 pytestmark = [pytest.mark.kafka, pytest.mark.drill]
 
@@ -38,7 +40,7 @@ def test_every_command_about_a_live_quorum_works_as_printed(make_cluster: MakeCl
     try:
         cluster.boot("--release-version", "4.2-IV1")
         cluster.topic("orders", "--partitions", "1", "--replication-factor", "2", "--config", "min.insync.replicas=2")
-        cluster.run_printed(printed(kraft_audit, cluster, "may-i", "remove", "1"))
+        cluster.run_printed(printed(kraft_audit, cluster, "may-i", "scale-in", "1"))
         wait_for("a dynamic quorum", lambda: level(cluster, "kraft.version") == "1")
         cluster.run_printed(printed(kraft_audit, cluster, "upgrade-check", "--to", "4.1"))
         wait_for("the older levels", lambda: level(cluster, "metadata.version") == "4.1-IV1")
@@ -50,9 +52,11 @@ def test_every_command_about_a_live_quorum_works_as_printed(make_cluster: MakeCl
         lags = cluster.run_printed(printed(kraft_audit, cluster, "may-i", "restart", "1"))
         assert f"\n{LAGGING}" in lags
         cluster.brokers[LOST_BROKER].kill()
-        words = ["may-i", "remove", str(LOST_BROKER)]
-        wait_for("its ISR to shrink", lambda: kraft_audit(*words, str(cluster.nodes)).code == 0)
-        cluster.run_printed(printed(kraft_audit, cluster, *words))
+        words = ["may-i", "scale-in", str(LOST_BROKER), str(cluster.nodes)]
+        wait_for("its ISR to shrink", lambda: "moved.json" in kraft_audit(*words).out)
+        move(cluster, ask(kraft_audit, words)["next_steps"])
+        wait_for("no partition on it", lambda: kraft_audit(*words).code == 0)
+        cluster.run_printed(printed(kraft_audit, cluster, *words[:3]))
         known = {row[1] for row in cluster.tools.must_ask("state", cluster.server).rows if row[0] == "broker"}
         assert known == {"101"}
         assert kinds_run_by("test_every_command_about_a_live_quorum_works_as_printed") <= cluster.kinds_run
@@ -72,7 +76,7 @@ def test_commands_through_a_broker_work_as_printed(make_cluster: MakeCluster, kr
         assert "LeaderId:" in cluster.run_printed(printed(kraft_audit, cluster, "may-i", "start", "1"))
         cluster.run_printed(printed(kraft_audit, cluster, "upgrade-check", "--to", "3.5"))
         wait_for("the older level", lambda: level(cluster, "metadata.version") == "3.5-IV2")
-        cluster.run_printed(printed(kraft_audit, cluster, "may-i", "remove", "1"))
+        cluster.run_printed(printed(kraft_audit, cluster, "may-i", "scale-in", "1"))
         wait_for("a dynamic quorum", lambda: level(cluster, "kraft.version") == "1")
         cluster.run_printed(printed(kraft_audit, cluster, "upgrade-check", "--to", "4.3"))
         wait_for("the newest level", lambda: level(cluster, "metadata.version") == "4.3-IV0")

@@ -26,7 +26,7 @@ from tests.witness.audited import FAST_FOLDER, Audited
 Key = tuple[bytes, int]
 DIALECT = "kip853"
 EVENTS = 10_000
-ASKED = (Action.START, Action.WIPE, Action.REMOVE, Action.DELETE_VOLUME)
+ASKED = (Action.START, Action.WIPE, Action.SCALE_IN, Action.DELETE_VOLUME)
 
 
 @dataclass

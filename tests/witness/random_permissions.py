@@ -1,7 +1,8 @@
 """What `may-i` says of random quorums on disk, against every election that the truth allows.
 
 A yes is unsound where some schedule of elections loses a committed record once it is followed, its printed condition
-met; a no that names an election must lose at once. Undecided is needless where the disks show all that matters and
+met, where no disk is left that holds all that is committed, or no majority of the voters; a no that names an election
+must lose at once. Undecided is needless where the disks show all that matters and
 no schedule loses anything that may be committed.
 """
 
@@ -18,13 +19,13 @@ from typing import Final
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
+from kraft_audit.recovery.may_i.permission import Action, Permission, Question, RollQuestion, Verdict
 from kraft_codec.errors import ChoiceError
 from tests.builders.election_model import Disk, Moment, loss_within
 from tests.builders.quorum_states import OBSERVER, QuorumOnDisk, Voters
 from tests.witness.audited import FAST_FOLDER
 
-ACTIONS: Final = (Action.START, Action.RESTART, Action.WIPE)
+ACTIONS: Final = (Action.START, Action.RESTART, Action.WIPE, Action.FORMAT, Action.SCALE_IN)
 CONDITION: Final = re.compile(r"while controller\.quorum\.voters on ([\d, and]+) still reads ([\d,]+)\.")
 LOST: Final = re.compile(r"Node (\d+) could be elected by ([\d, and]+), and lacks committed records")
 NEEDLESS_MAX: Final = 0.05
@@ -43,7 +44,7 @@ class Asked:
     @property
     def text(self) -> str:
         question = self.question
-        away = "".join(
+        away = " --standalone" * question.is_standalone + "".join(
             f" --{name} {','.join(map(str, sorted(ids)))}"
             for name, ids in (("gone", question.gone), ("stopped", question.stopped), ("voters", question.voters))
             if ids
@@ -67,6 +68,9 @@ def asked(seed: int, counts: Counter[str], *, steps: int = 2) -> Iterator[str]:
                 counts[f"{one.question.action} {one.answer.verdict}"] += 1
                 for text in _problems(quorum, cluster, one, counts, steps):
                     yield f"seed {seed}, {quorum.configurations}: {text} [{one.text}]"
+            if len(histories) == 1:
+                for text in _rolled(quorum, histories[0], random.Random(seed), counts, steps):  # noqa: S311
+                    yield f"seed {seed}, {quorum.configurations}: {text}"
 
 
 def _answer(cluster: Cluster, question: Question) -> Permission | None:
@@ -74,6 +78,24 @@ def _answer(cluster: Cluster, question: Question) -> Permission | None:
         return cluster.may_i(question)
     except ChoiceError:
         return None
+
+
+def _rolled(
+    quorum: QuorumOnDisk, cluster: Cluster, chance: random.Random, counts: Counter[str], steps: int
+) -> Iterator[str]:
+    """A roll from its first node to its last, as far as it gets: each yes is one to restart that node."""
+    restarted: frozenset[int] = frozenset()
+    gone = frozenset(node for node in quorum.captured - {OBSERVER} if chance.random() < 0.05)
+    for _ in range(len(quorum.truth)):
+        roll = RollQuestion("captures", gone=gone, restarted=restarted)
+        answer = cluster.may_i_roll(roll)
+        counts[f"roll {answer.verdict}"] += 1
+        if answer.next_node is None:
+            break
+        restart = roll.restart(answer.next_node)
+        one = Asked(restart, answer, _running(quorum, restart))
+        yield from (f"{text} [roll: {one.text}]" for text in _problems(quorum, cluster, one, counts, steps))
+        restarted |= {answer.next_node}
 
 
 def questions(quorum: QuorumOnDisk, chance: random.Random) -> Iterator[Question]:
@@ -87,7 +109,10 @@ def questions(quorum: QuorumOnDisk, chance: random.Random) -> Iterator[Question]
         sets = {known.configured for known in quorum.truth.values() if known.node.node_id in nodes}
         says = quorum.static and len(sets) == 1 and sets != {()} and chance.random() < 0.4
         voters = frozenset(sets.pop()) if says else frozenset[int]()
-        yield Question(action, node_id, "captures", gone=gone, stopped=frozenset(away) - gone, voters=voters)
+        question = Question(action, node_id, "captures", gone=gone, stopped=frozenset(away) - gone, voters=voters)
+        yield question
+        if action is Action.FORMAT:
+            yield replace(question, is_standalone=True)
 
 
 def _running(quorum: QuorumOnDisk, question: Question) -> frozenset[int]:
@@ -125,9 +150,22 @@ def _after(quorum: QuorumOnDisk, one: Asked, running: frozenset[int]) -> Moment:
         voters = tuple(map(int, condition[2].split(",")))
         configured = {int(node): voters for node in re.findall(r"\d+", condition[1])}
     moment = quorum.moment(running, configured)
-    if one.question.action is Action.WIPE:
+    if one.question.action is Action.SCALE_IN and "no voter" not in one.answer.reason:
+        return replace(moment, disks=tuple(_removing(disk, one.question.node_id) for disk in moment.disks))
+    if one.question.action is Action.FORMAT and not quorum.static:
+        # Another replica, by its directory id: no voter asks it.
+        return replace(moment, disks=tuple(disk for disk in moment.disks if disk.node_id != one.question.node_id))
+    if one.question.action.empties_disk:
         return replace(moment, disks=tuple(_emptied(quorum, disk, one.question.node_id) for disk in moment.disks))
     return moment
+
+
+def _removing(disk: Disk, node_id: int) -> Disk:
+    """The leader appends the voters without this one, which runs on until that is committed."""
+    if not disk.leads or node_id not in (disk.voters or ()):
+        return disk
+    rest = tuple(voter for voter in disk.voters or () if voter != node_id)
+    return replace(disk, log=(*disk.log, (disk.epoch, "voters", rest)), voters=rest)
 
 
 def _emptied(quorum: QuorumOnDisk, disk: Disk, node_id: int) -> Disk:
@@ -147,10 +185,24 @@ def _unsound(quorum: QuorumOnDisk, one: Asked, counts: Counter[str], steps: int)
     counts["yes played"] += 1
     if loss_within(moment, steps):
         yield "a committed record is lost"
+    if one.question.is_standalone and (quorum.committed or quorum.voter_ids() != {one.question.node_id}):
+        yield "a second quorum begins"
+    if one.question.action.empties_disk:
+        yield from _nothing_left(quorum, one)
     if one.question.action is Action.RESTART and "is no voter" not in one.answer.reason:
         others = replace(moment, disks=tuple(d for d in moment.disks if d.node_id != one.question.node_id))
         if quorum.committed and not _can_elect(others) and "Nothing can be elected" not in one.answer.reason:
             yield "no leader can be elected meanwhile"
+
+
+def _nothing_left(quorum: QuorumOnDisk, one: Asked) -> Iterator[str]:
+    """Whether the disk that is emptied was the last with all that is committed, or the last but a minority."""
+    others = quorum.truth.keys() - one.question.gone - {one.question.node_id}
+    if not any(tuple(quorum.truth[node].node.log[: len(quorum.committed)]) == quorum.committed for node in others):
+        yield "no disk is left with all that is committed"
+    voters = next((known.voters(static=quorum.static) for known in quorum.truth.values() if known.node.leads), None)
+    if voters and one.question.node_id in voters and not quorum.static and len(others & {*voters}) <= len(voters) // 2:
+        yield "no majority of the voters is left"
 
 
 def _can_elect(moment: Moment) -> bool:
@@ -169,7 +221,7 @@ def _unfounded(quorum: QuorumOnDisk, one: Asked, counts: Counter[str]) -> Iterat
         counts["no played"] += 1
         voters = frozenset(map(int, re.findall(r"\d+", election[2])))
         moment = quorum.moment(voters, _as_shown(quorum, one))
-        if one.question.action is Action.WIPE:
+        if one.question.action.empties_disk:
             moment = replace(moment, disks=tuple(_emptied(quorum, d, one.question.node_id) for d in moment.disks))
         if not loss_within(moment, 1):
             yield "the election that is named loses nothing"
@@ -195,7 +247,8 @@ def _is_open(quorum: QuorumOnDisk, one: Asked) -> bool:
     """Whether something that matters was not read, or is not known; a wipe wants later epochs on the others' disks."""
     shown = {quorum.truth[node].shown for node in quorum.captured}
     is_known = bool(one.question.voters) or not quorum.static or (len(shown) == 1 and shown != {()})
-    return None in shown or not is_known or not quorum.is_all_read or one.question.action is Action.WIPE
+    votes_on = one.question.action is Action.WIPE or (one.question.action is Action.FORMAT and quorum.static)
+    return None in shown or not is_known or not quorum.is_all_read or votes_on
 
 
 def _needless(quorum: QuorumOnDisk, cluster: Cluster, one: Asked, counts: Counter[str], *, is_open: bool) -> None:

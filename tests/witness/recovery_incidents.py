@@ -153,7 +153,7 @@ class Incident:
                 stopped = frozenset(away) - gone
                 actions = [Action.START, Action.WIPE, Action.DELETE_VOLUME] if node in self.down else [Action.RESTART]
                 if not self.is_static and node not in self.down:
-                    actions.append(Action.REMOVE)
+                    actions.append(Action.SCALE_IN)
                 for action in actions:
                     yield Question(action, node, str(self.out), gone=gone, stopped=stopped, voters=voters)
 
@@ -214,7 +214,7 @@ class Incident:
                 self.stage.start(node)
                 if self._runs_into(is_lost, chance.choice([0, 0, 3_000, 20_000])):
                     return True
-        if question.action is Action.REMOVE:
+        if question.action is Action.SCALE_IN:
             leader = self.stage.cluster.ready_leader()
             if leader is not None:
                 ask_removal(self.stage, leader, question.node_id)

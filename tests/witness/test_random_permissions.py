@@ -27,5 +27,6 @@ def test_every_answer_about_a_random_quorum_holds(seeds: range) -> None:
     assert counts["yes played"] >= len(seeds) // 2, counts
     assert min(counts["no played"], counts["different voters"], counts["outages"]) >= len(seeds) // 10, counts
     assert counts["all read"] >= len(seeds) // 2, counts
+    assert min(counts[f"{action} yes"] for action in ("format", "scale-in", "roll")) >= len(seeds) // 20, counts
     assert counts["needless"] <= NEEDLESS_MAX * counts["all read"], counts
     assert counts["needless, static"] == 0, counts

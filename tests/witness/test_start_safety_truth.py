@@ -15,7 +15,7 @@ from tests.witness.runs import regressions, seed_count
 
 pytestmark = pytest.mark.slow
 
-ACTIONS = ("start", "restart", "wipe", "remove", "delete-volume")
+ACTIONS = ("start", "restart", "wipe", "scale-in", "delete-volume")
 
 
 def test_yes_loses_nothing_and_no_names_an_election_that_loses() -> None:

@@ -1,4 +1,4 @@
-"""May this broker be started, restarted, wiped, removed, or lose its volume: what its partitions say.
+"""May this broker be started, restarted, emptied or taken out of the cluster: what its partitions say.
 
 A copy counts as another one only while Kafka can elect it and it surely holds every acknowledged record: in ISR or ELR,
 in service or stopped in order (KIP-966). A member of the ELR that crashed leaves it when it registers again, and then
@@ -9,29 +9,35 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from kraft_audit.recovery.may_i.controller_permission import controller_permission
-from kraft_audit.recovery.may_i.durability import durability
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
-from kraft_audit.recovery.may_i.start_safety import StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
+from kraft_audit.rules.columns.broker_stops import gone_brokers
 from kraft_audit.rules.columns.frame import holders
-from kraft_audit.rules.columns.kafka_commands import UNKNOWN_ADDRESS, broker_address
+from kraft_audit.rules.columns.kafka_commands import (
+    BROKER_CONFIG,
+    UNKNOWN_ADDRESS,
+    broker_address,
+    format_disk,
+    start_node,
+    unregister_broker,
+)
 from kraft_audit.rules.columns.loss_holders import Loss, losses, losses_beside
-from kraft_audit.rules.columns.node_identities import identity_doubts
 from kraft_audit.rules.columns.nodes import absences, broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
+from kraft_audit.rules.columns.reassignments import entry_without, is_reassigned, reassign
 from kraft_audit.rules.columns.sure_copies import copies, last_leader
 from kraft_audit.rules.columns.witnesses import witnesses
 from kraft_audit.tables.number_arrays import Rows
-from kraft_audit.text.readable import any_of, listed, when
+from kraft_audit.text.readable import any_of, listed, plural, when
 from kraft_audit.text.shell_commands import with_copy
 
 PARTITIONS_NAMED: Final = 3
+MOVED_TOGETHER: Final = 20
+"""Partitions in one printed reassignment: a line that can be read, and no load that fills the network."""
 
 
 def broker_permission(question: Question, history: ClusterHistory) -> Permission | None:
@@ -44,63 +50,9 @@ def broker_permission(question: Question, history: ClusterHistory) -> Permission
         return _start(question, history, running)
     if question.action is Action.RESTART:
         return _restart(question, history, running)
+    if question.action is Action.SCALE_IN:
+        return _scale_in(question, history, running)
     return _lose(question, history, running)
-
-
-def permission(
-    question: Question, safety: StartSafety | None, undecided: str | None, history: ClusterHistory
-) -> Permission | None:
-    """The answer for a node, and what no election can lose; None where there is no such node."""
-    answer = node_permission(question, safety, undecided, history)
-    return answer and replace(answer, cannot_be_lost=None if safety is None else durability(safety))
-
-
-def node_permission(
-    question: Question, safety: StartSafety | None, undecided: str | None, history: ClusterHistory
-) -> Permission | None:
-    """The answer alone, the worse one where a node is both broker and voter; None where there is no such node."""
-    if question.action in (Action.START, Action.RESTART) and (foreign := _foreign(question, history)) is not None:
-        return foreign
-    if question.action is not Action.REMOVE and (mistaken := _mistaken(question, history)) is not None:
-        return mistaken
-    with_earlier = question.action is Action.WIPE
-    is_voter = safety is None or question.node_id in safety.voter_ids(with_earlier=with_earlier)
-    of_broker = broker_permission(question, history)
-    if of_broker is not None and not is_voter:  # another broker's copy of the log is an observer's
-        return of_broker
-    of_controller = controller_permission(question, safety, undecided, history)
-    answers = [answer for answer in (of_controller, of_broker) if answer is not None]
-    return max(answers, key=lambda answer: answer.verdict.rank, default=None)
-
-
-def _foreign(question: Question, history: ClusterHistory) -> Permission | None:
-    """No, where the node's newest captured disk is another cluster's."""
-    own = [row for row in history.rows("captures") if row["node_id"] == question.node_id]
-    newest = max(own, key=lambda row: row["capture_number"], default=None)
-    if newest is None or newest["accepted"]:
-        return None
-    named = f"meta.properties of node {question.node_id} names cluster {newest['meta_cluster_id']}"
-    reason = (
-        f"{named}, and this one is {history.cluster_id}: the other nodes refuse whatever it sends "
-        "(INCONSISTENT_CLUSTER_ID)."
-    )
-    path = shlex.quote(question.path)
-    again = f"Put the right disk back, copy it below {path}, then: kraft-audit may-i {question.action} "
-    return Permission(Verdict.NO, reason, (f"{again}{question.node_id} {path}",))
-
-
-def _mistaken(question: Question, history: ClusterHistory) -> Permission | None:
-    """No, where the node's disk or its configuration is another node's."""
-    doubts = identity_doubts(history).get(question.node_id)
-    if doubts is None:
-        return None
-    reason = f"Node {question.node_id} is not what it seems: {', and '.join(fact.text for fact in doubts)}."
-    steps = (
-        "Find out whose disk it is, and give that node its own disk and configuration back.",
-        f"Copy it again below {shlex.quote(question.path)}, then: kraft-audit may-i {question.action} "
-        f"{question.node_id} {shlex.quote(question.path)}",
-    )
-    return Permission(Verdict.NO, reason, steps)
 
 
 def _rows(states: PartitionStates, broker: int, *lists: str) -> Rows:
@@ -148,10 +100,64 @@ def _lose(question: Question, history: ClusterHistory, running: tuple[int, ...])
         "the ELR, and runs or was stopped in order."
     )
     steps: tuple[str, ...] = ()
-    if question.action is Action.REMOVE:
-        address = _address(history, running, broker)
-        steps = (f"With broker {broker} stopped: kafka-cluster unregister --bootstrap-server {address} --id {broker}",)
+    if question.action is Action.FORMAT:
+        formatting = format_disk(history.cluster_id, joins=False, beside_data=True, config=BROKER_CONFIG)
+        steps = (f"With broker {broker} stopped and its disk emptied: {formatting}", start_node(BROKER_CONFIG))
     return Permission(Verdict.YES, reason, steps, running)
+
+
+def _scale_in(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission:
+    """No while a replica list names it, whoever else has the records: nobody would ever fill its place."""
+    states, broker = partition_states(history), question.node_id
+    rows = _rows(states, broker, "replicas", "isr", "elr", "last_known_elr").tolist()
+    if not rows or not is_up(history, broker) or broker in question.gone | question.stopped:
+        answer = _lose(question, history, running)
+        if answer.verdict is not Verdict.YES:
+            return answer
+    if not rows:
+        server = f"--bootstrap-server {_address(history, running, broker)}"
+        reason = f"No partition names broker {broker}."
+        return Permission(
+            Verdict.YES, reason, (f"With broker {broker} stopped: {unregister_broker(server, broker)}",), running
+        )
+    count = plural(len(rows), "partition")
+    reason = (
+        f"{count} still count{'s' * (len(rows) == 1)} on broker {broker}: {_names(states, rows)}. Without a "
+        "reassignment nobody takes its place in their replica lists."
+    )
+    return Permission(Verdict.NO, reason, tuple(_moving_steps(question, history, rows, running)), running)
+
+
+def _moving_steps(
+    question: Question, history: ClusterHistory, rows: Sequence[int], running: Sequence[int]
+) -> Iterator[str]:
+    """The reassignment of the partitions, some at a time, and how to ask again."""
+    states, broker = partition_states(history), question.node_id
+    away = question.gone | question.stopped
+    leaving = {broker, *gone_brokers(history)}
+    moved = [entry_without(history, states, row, leaving, away) for row in rows[:MOVED_TOGETHER]]
+    path = shlex.quote(question.path)
+    server, other = (f"--bootstrap-server {_address(history, running, but)}" for but in (None, broker))
+    if not any(is_up(history, other) for other in broker_states(history).keys() - away - {broker}):
+        yield f"No other broker is up to take them: start one, copy the disks again, then: {_asked(question, path)}"
+        return
+    sizes = [states.size_of("replicas", row) for row in rows]
+    shorter = sum(len(entry["replicas"]) < size for entry, size in zip(moved, sizes, strict=False))
+    if any(not entry["replicas"] for entry in moved):
+        yield f"No broker that is up can take all of them: start more, then: {_asked(question, path)}"
+        return
+    text = f"The first {len(moved)}: " if len(moved) < len(rows) else ""
+    if shorter:
+        yield f"Add a broker first: none is up that could take the place in {plural(shorter, 'partition')}."
+        text = "Only if a copy less will do: "
+    yield f"{text}{reassign(server, moved)}"
+    yield f"Wait until it is done: {is_reassigned(server)}"
+    yield f"Then copy the controllers' disks again: {_asked(question, path)}"
+    yield f"Once no partition names it, stop broker {broker}, then: {unregister_broker(other, broker)}"
+
+
+def _asked(question: Question, quoted_path: str) -> str:
+    return f"kraft-audit may-i {question.action} {question.node_id} {quoted_path}"
 
 
 def _last_copy_text(history: ClusterHistory, broker: int, rows: Sequence[int], gone: Set[int]) -> str:
@@ -238,7 +244,7 @@ def _restart(question: Question, history: ClusterHistory, running: tuple[int, ..
             f"are refused until it is back{dark}. A controlled shutdown loses nothing."
         )
         step = "Wait until their ISR has grown, or restart it when writes may stop: kafka-topics --bootstrap-server "
-        step += f"{_address(history, running, broker)} --describe --under-replicated-partitions"
+        step += f"{_address(history, [*running, broker])} --describe --under-replicated-partitions"
         return Permission(Verdict.NO, reason, (step,), running)
     return _start(question, history, running)
 
@@ -357,6 +363,6 @@ def _listed_names(names: Sequence[str]) -> str:
     return listed([*shown, f"{len(names) - PARTITIONS_NAMED} more"] if len(names) > PARTITIONS_NAMED else shown)
 
 
-def _address(history: ClusterHistory, running: Sequence[int], but: int) -> str:
-    """host:port of another broker that runs."""
+def _address(history: ClusterHistory, running: Sequence[int], but: int | None = None) -> str:
+    """host:port of a broker that runs, another one than `but`."""
     return broker_address(history, [broker for broker in running if broker != but]) or UNKNOWN_ADDRESS

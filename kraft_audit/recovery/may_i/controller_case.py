@@ -11,17 +11,30 @@ from kraft_audit.recovery.may_i.doubted_disks import doubt_reason, doubt_steps, 
 from kraft_audit.recovery.may_i.electorate import DiskDoubt, VoterDisk
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from kraft_audit.recovery.may_i.start_safety import Election, SecondLeader, StartSafety
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, feature_level
 from kraft_audit.rules.columns.kafka_commands import (
-    CONFIG,
     UNKNOWN_ADDRESS,
     add_controller,
     controller_server,
     format_disk,
     remove_controller,
+    start_node,
+    unregister_controller,
 )
-from kraft_audit.rules.columns.nodes import raises_kraft_version
+from kraft_audit.rules.columns.nodes import broker_states, raises_kraft_version
 from kraft_audit.text.readable import any_of, listed, pasted_ids
+from kraft_codec.schemas.releases import FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS, METADATA_VERSION_FEATURE
+
+
+def is_voter(question: Question, safety: StartSafety) -> bool:
+    """Whether the node may vote: by a set that a disk goes by, or by an earlier one where its disk would be emptied.
+
+    A disk formatted for a dynamic quorum goes by none.
+    """
+    voters = safety.chain.voters_at_end
+    is_formatted = question.action is Action.FORMAT and (voters is None or voters.kraft_version == 0)
+    with_earlier = question.action is Action.WIPE or is_formatted
+    return question.node_id in safety.voter_ids(with_earlier=with_earlier)
 
 
 class ControllerCase:
@@ -35,7 +48,8 @@ class ControllerCase:
         self.voters = safety.chain.voters_at_end
         away = question.gone | (question.stopped - {self.node_id})
         self.running = [disk for disk in safety.disks if disk.node_id not in away]
-        self.is_voter = self.node_id in safety.voter_ids(with_earlier=question.action is Action.WIPE)
+        self.is_voter = is_voter(question, safety)
+        self.is_dynamic = self.voters is not None and self.voters.kraft_version > 0
 
     def permission(self, verdict: Verdict, reason: str, *steps: str) -> Permission:
         ids = self.voters.ids if self.voters else frozenset()
@@ -217,9 +231,29 @@ class ControllerCase:
         rest = {disk.node_id for disk in others if disk.node_id in voters.ids - {self.node_id}}
         if len(rest) < majority(len(voters.ids)):
             return ()
-        return (
-            f"With a leader, and node {self.node_id} stopped: {self.remove_command(voters)}",
-            format_disk(self.history.cluster_id, joins=True),
-            f"kafka-server-start -daemon {CONFIG}",
-            add_controller(self.bootstrap()),
-        )
+        removed = f"With a leader, and node {self.node_id} stopped: {self.remove_command(voters)}"
+        return (removed, *self.format_steps())
+
+    def format_steps(self) -> Iterator[str]:
+        """How the emptied disk comes into use: at kraft.version 1 as an observer's, until it is added."""
+        is_broker = self.node_id in broker_states(self.history)
+        yield format_disk(self.history.cluster_id, joins=self.is_dynamic, beside_data=is_broker)
+        yield start_node()
+        if self.is_dynamic:
+            once = "Once" if self.is_voter else "If it should vote, once"
+            yield f"{once} it has fetched the log: {add_controller(self.bootstrap())}"
+
+    def leave_steps(self) -> Iterator[str]:
+        """What follows once a controller is no voter any more: it stops, and its registration goes where it can."""
+        if self.is_dynamic:
+            yield f"Stop node {self.node_id} then: with controller.quorum.auto.join.enable it would add itself again."
+        else:
+            yield f"Keep node {self.node_id} stopped: started, it goes by its own controller.quorum.voters."
+        rows = self.history.newest_rows("controller_changes", "controller_id")
+        if self.node_id not in rows or not rows[self.node_id]["exists"]:
+            return
+        if (feature_level(self.history, METADATA_VERSION_FEATURE) or 0) >= FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS:
+            yield f"Once it is stopped: {unregister_controller(self.bootstrap(), self.node_id)}"
+        else:
+            asked = f"kraft-audit upgrade-check {shlex.quote(self.question.path)} --to 4.4"
+            yield f"It stays registered: only Kafka 4.4 unregisters controllers. Whether that blocks upgrades: {asked}"

@@ -1,8 +1,9 @@
-"""May this controller be started, restarted, wiped, removed, or lose its volume: what elections could do."""
+"""May this controller be started, restarted, emptied or taken out of the quorum: what elections could do."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -15,10 +16,15 @@ from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round, replica_end
 from kraft_audit.rules.columns.configured_voters import condition_text, configured_voters
+from kraft_audit.rules.columns.nodes import registrations
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
 from kraft_audit.rules.columns.voter_sets import voter_ids
-from kraft_audit.text.readable import capitalized, listed, nouns
+from kraft_audit.text.readable import capitalized, listed, nouns, pasted_ids
 
+NEVER_STARTED: Final = "Every voter is formatted and was never started: there is nothing to lose."
+FORMAT_ALL: Final = (
+    "Format all controllers, with one list of --initial-controllers: the others know this one by its directory id.",
+)
 NEAR_RECORDS: Final = 1_000
 """A voter whose log ends so close to `low` has the rest after a fetch or two: copies of running nodes differ so far."""
 
@@ -28,16 +34,16 @@ def controller_permission(
 ) -> Permission | None:
     """The answer for a controller; None where no disk, voter set or registration has a node of that id."""
     if safety is None:
-        if question.action is Action.START and _is_first_start(history):
-            return Permission(Verdict.YES, "Every voter is formatted and was never started: there is nothing to lose.")
+        if question.action in (Action.START, Action.FORMAT) and is_first_start(history):
+            return Permission(Verdict.YES, NEVER_STARTED, FORMAT_ALL if question.action is Action.FORMAT else ())
         reason = f"No log is known to be the canonical one: {undecided}."
         return Permission(Verdict.UNDECIDED, reason, (f"kraft-audit diverge {shlex.quote(question.path)}",))
     if safety.rival is not None:
         return _order_first(question, safety.rival)
     registered = {row["controller_id"] for row in history.rows("controller_changes")}
     captured = {disk.node_id for disk in safety.disks}
-    if question.node_id not in captured | registered:
-        return None
+    if question.node_id not in captured | registered and question.action is not Action.FORMAT:
+        return None  # whoever formats a disk may give it an id that no node had before
     answer = _without_doubt(question, safety, history)
     if answer.verdict is not Verdict.YES and undecided is not None and undecided.startswith(DIFFERENT_MOMENTS):
         # The disks themselves may hold what their copies lack.
@@ -67,7 +73,7 @@ def _without_doubt(question: Question, safety: StartSafety, history: ClusterHist
     return answer if without.verdict is Verdict.YES else case.in_doubt(doubts, without.reason)
 
 
-def _is_first_start(history: ClusterHistory) -> bool:
+def is_first_start(history: ClusterHistory) -> bool:
     """Whether all voters of the one checkpoint that disks are formatted with were read, and none ever started."""
     first_sets = set(map(voter_ids, history.rows("voter_sets")))
     read = {row["node_id"] for row in newest_round(history)}
@@ -84,13 +90,13 @@ class _Answers(ControllerCase):
 
     def answer(self) -> Permission:
         answer = self._of_log()
-        if self.question.action not in (Action.START, Action.RESTART, Action.WIPE):
+        if self.question.action is Action.SCALE_IN:
+            return answer if self.is_dynamic else self._static_scale_in(answer)
+        if self.question.action is Action.DELETE_VOLUME:
             return answer
-        if self.question.action is not Action.WIPE and not any(
-            disk.is_captured and disk.node_id == self.node_id for disk in self.safety.disks
-        ):
+        if not self.question.action.empties_disk and not self._is_captured:
             return answer if answer.verdict is not Verdict.YES else self._unseen()
-        if self.voters is not None and self.voters.kraft_version > 0:
+        if self.is_dynamic:
             return answer
         if self.question.voters:
             condition = condition_text(self.question.voters, self.question.voters | {self.node_id})
@@ -100,15 +106,36 @@ class _Answers(ControllerCase):
     def _of_log(self) -> Permission:
         """The answer by log, votes and the set that the disk goes by, as far as these show it."""
         if not self.is_voter:
-            reason = f"Node {self.node_id} is no voter in any log that was read: it can neither be elected nor vote."
-            return self.permission(Verdict.YES, reason)
+            return self._of_observer()
         return {
             Action.START: self._start,
             Action.RESTART: self._restart,
             Action.WIPE: self._wipe,
-            Action.REMOVE: self._remove,
+            Action.FORMAT: self._format,
+            Action.SCALE_IN: self._scale_in,
             Action.DELETE_VOLUME: self._delete_volume,
         }[self.question.action]()
+
+    @property
+    def _is_captured(self) -> bool:
+        return any(disk.is_captured and disk.node_id == self.node_id for disk in self.safety.disks)
+
+    def _of_observer(self) -> Permission:
+        if self.question.action is Action.FORMAT and not self._is_captured:
+            # Nothing shows what its disk holds: the others must do without.
+            doubt = self.doubt(self.running)
+            if doubt is not None:
+                return doubt
+        steps: Iterable[str] = ()
+        reason = f"Node {self.node_id} is no voter in any log that was read: it can neither be elected nor vote."
+        if self.question.action is Action.FORMAT:
+            if not self._is_captured and ("controller", self.node_id) not in registrations(self.history):
+                reason = f"Node {self.node_id} is new here: no disk, registration or voter set that was read is its."
+            steps = self.format_steps()
+            reason += " Formatted, it follows until it is added." if self.is_dynamic else ""
+        elif self.question.action is Action.SCALE_IN:
+            steps = self.leave_steps()
+        return self.permission(Verdict.YES, reason, *steps)
 
     # At kraft.version 0
 
@@ -210,7 +237,7 @@ class _Answers(ControllerCase):
             )
             steps = self.replace_voter() or (
                 f"Stop node {self.node_id}, restart the leading controller so that a later epoch begins, and copy all "
-                f"other voters again: {self.command(Action.WIPE)}",
+                f"other voters again: {self.command()}",
             )
             return self.permission(Verdict.UNDECIDED, reason, *steps)
         reason = (
@@ -219,18 +246,31 @@ class _Answers(ControllerCase):
         )
         return self.permission(Verdict.YES, reason, *self.replace_voter())
 
-    def _remove(self) -> Permission:
+    def _format(self) -> Permission:
+        """With its directory id a voter of a dynamic quorum loses its vote; one of a static quorum votes on, empty."""
+        if not self.is_dynamic:
+            wiped = self._wipe()
+            if wiped.verdict is not Verdict.YES:
+                return wiped
+            return replace(wiped, next_steps=(*wiped.next_steps, *self.format_steps()))
+        answer = self._delete_volume()
+        if answer.verdict is not Verdict.YES:
+            return answer
+        reason = f"A formatted disk has a new directory id: node {self.node_id} follows, and votes once it is added."
+        steps = self.replace_voter() or tuple(self.format_steps())
+        return replace(answer, reason=f"{reason} {answer.reason}", next_steps=steps)
+
+    def _scale_in(self) -> Permission:
         voters = self.voters
         if voters is None or self.node_id not in voters.ids:
-            return self.permission(Verdict.YES, f"Node {self.node_id} is no voter now: there is nothing to remove.")
-        if voters.kraft_version == 0:
-            reason = (
-                "At kraft.version 0 the voters are those of controller.quorum.voters on every node: remove-controller "
-                "is refused."
-            )
-            return self.permission(Verdict.NO, reason, self.raise_kraft_version())
+            if voters is not None and self.is_dynamic and voters.from_offset >= self.safety.low:
+                reason = f"Node {self.node_id} left the voters at offset {voters.from_offset}, which may yet be undone."
+                again = f"Copy the voters again, then: {self.command()}"
+                return self.permission(Verdict.UNDECIDED, reason, *self.check_quorum(), again)
+            reason = f"Node {self.node_id} is no voter now: there is nothing to remove."
+            return self.permission(Verdict.YES, reason, *self.leave_steps())
         rest = voters.ids - {self.node_id}
-        if not rest:
+        if not rest or not self.is_dynamic:
             return self.permission(Verdict.NO, f"Node {self.node_id} is the only voter.")
         running = {disk.node_id for disk in self.running if disk.node_id in rest}
         if len(running) < majority(len(rest)):
@@ -256,8 +296,32 @@ class _Answers(ControllerCase):
         doubt = self.doubt(rest_disks) or self.doubt(before)
         if doubt is not None:
             return doubt
-        reason = f"Node {leader} leads epoch {epoch}, which is committed, and {listed(sorted(running))} remain."
-        return self.permission(Verdict.YES, reason, self.remove_command(voters))
+        left = f"{nouns('voter', sorted(running))} remain{'s' * (len(running) == 1)}"
+        spare = len(rest) - majority(len(rest))
+        may_fail = f"Of {len(rest)} voters {spare or 'none'} may fail" if len(rest) > 1 else "Its disk is all there is"
+        reason = f"Node {leader} leads epoch {epoch}, which is committed, and {left}. {may_fail} then."
+        return self.permission(Verdict.YES, reason, self.remove_command(voters), *self.leave_steps())
+
+    def _static_scale_in(self, answer: Permission) -> Permission:
+        """At kraft.version 0 no command takes a voter out; `answer` is about one that no log names as a voter."""
+        configured = configured_voters(self.history)
+        voters = self.question.voters or configured.voters | (self.voters.ids if self.voters else frozenset())
+        rest = voters - {self.node_id}
+        if not rest or self.node_id not in voters:
+            return answer
+        if configured.are_different and not self.question.voters:
+            reason = f"Nodes go by different voters: {configured.sets_text}."
+            return self.permission(Verdict.NO, reason, f"Set it alike on {listed(configured.suggested)} first.")
+        reason = (
+            "At kraft.version 0 the voters are those of controller.quorum.voters on every node: remove-controller "
+            "is refused, and while one node reads the old set and another the new one, each set can elect a leader."
+        )
+        static = (
+            f"Or by configuration: stop all controllers, set controller.quorum.voters on {listed(sorted(rest))} to "
+            f"these alone, leave node {self.node_id} stopped with its disk, and set it on the brokers last: "
+            f"{self.command(Action.START, min(rest), pasted_ids(self.question.stopped | {self.node_id}), rest)}"
+        )
+        return self.permission(Verdict.NO, reason, self.raise_kraft_version(), static)
 
     def _delete_volume(self) -> Permission:
         ids = self.voters.ids if self.voters else frozenset()
@@ -269,7 +333,9 @@ class _Answers(ControllerCase):
                 f"{len(remaining)} of {needed} voters that are needed would be left: the quorum could never elect a "
                 "leader again."
             )
-            return self.permission(Verdict.NO, reason, "Keep the volume.")
+            lost = pasted_ids(self.question.gone | {self.node_id})
+            plan = f"kraft-audit rescue-plan {shlex.quote(self.question.path)} --gone {lost}"
+            return self.permission(Verdict.NO, reason, "Keep its disk as it is.", f"If that is lost too: {plan}")
         doubt = self.doubt(rest)
         if doubt is not None:
             return doubt

@@ -10,17 +10,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kraft_audit.recovery.may_i.broker_permission import node_permission
 from kraft_audit.recovery.may_i.durability import Durability, durability
+from kraft_audit.recovery.may_i.node_permission import controllers_of, node_permission
 from kraft_audit.recovery.may_i.permission import Action, Question, Verdict
 from kraft_audit.recovery.may_i.start_safety import StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import partition_states
-from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 
 CONTROLLERS_MAX: Final = 20
-"""Of each five questions are asked, and each looks at every majority of the voters."""
+"""Of each several questions are asked, and each looks at every majority of the voters."""
+ASKED: Final = {
+    "controller": tuple(action for action in Action if action is not Action.FORMAT),
+    "broker": (Action.START, Action.RESTART, Action.WIPE, Action.DELETE_VOLUME),
+}
+"""By role, what is asked: to format is to wipe, and a broker with replicas never leaves just so."""
 BROKER_LOOKS_MAX: Final = 1_000_000
 """Brokers times states of partitions: each question about a broker looks at all of them."""
 
@@ -67,17 +71,17 @@ class PermissionLine:
 
 
 def permissions(safety: StartSafety | None, undecided: str | None, history: ClusterHistory, path: str) -> Permissions:
-    """Every action on every controller, and of brokers what may not be done, or is undecided. `path`: what was read."""
+    """The answers about controllers, and of brokers what may not be done, or is undecided. `path`: what was read."""
 
     def answers(role: str, node_ids: Iterable[int]) -> Iterator[PermissionRow]:
         for node_id in node_ids:
-            for action in Action:
+            for action in ASKED[role]:
                 answer = node_permission(Question(action, node_id, path), safety, undecided, history)
                 if answer is not None:
                     verdict = answer.verdict.value
                     yield PermissionRow(node_id, role, action.value, verdict, answer.reason, answer.next_steps)
 
-    controllers = _controllers(safety, history)
+    controllers = controllers_of(safety, history)
     rows: list[PermissionRow] = []
     skipped = []
     if len(controllers) > CONTROLLERS_MAX:
@@ -110,13 +114,3 @@ def permission_lines(permissions: Permissions) -> list[PermissionLine]:
         PermissionLine(rows[0].node_id, rows[0].role, tuple(row.action for row in rows), rows[0])
         for rows in joined.values()
     ]
-
-
-def _controllers(safety: StartSafety | None, history: ClusterHistory) -> list[int]:
-    """Voters of any captured log or of the newest set, and registered controllers."""
-    rows = history.newest_rows("controller_changes", "controller_id")
-    ids = {node_id for node_id, row in rows.items() if row["exists"]}
-    ids |= voter_ids(current_set(history))
-    if safety is not None:
-        ids |= safety.voter_ids(with_earlier=False)
-    return sorted(ids)

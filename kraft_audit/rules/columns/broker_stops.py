@@ -28,6 +28,8 @@ ROLE_GONE_MS: Final = 600_000
 """A voter whose broker is away for so long while its controller goes on gave up the role: no start takes longer."""
 RAN_ON_MS: Final = 10_000
 """A voter whose log goes on for longer without a majority did not stop with the others."""
+LONG_FENCED_MS: Final = 86_400_000
+"""A broker that is fenced for longer than a day will hardly come back by itself."""
 BURNT_EPOCHS: Final = 3
 """So many epochs may pass while three controllers stop in order; one that stands more often runs on."""
 

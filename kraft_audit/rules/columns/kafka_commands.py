@@ -20,6 +20,8 @@ from kraft_audit.text.readable import any_of, listed
 
 CONFIG: Final = "controller.properties"
 """Stands for the path of the controller's properties."""
+BROKER_CONFIG: Final = "broker.properties"
+"""Stands for the path of the properties of a node that is a broker alone."""
 UNKNOWN_ID: Final = "CLUSTER_ID"
 """Stands for the id where no meta.properties was read."""
 
@@ -37,15 +39,28 @@ def add_controller(server: str) -> str:
     return f"kafka-metadata-quorum {server} --command-config {CONFIG} add-controller"
 
 
-def format_disk(cluster_id: str, *, joins: bool, beside_data: bool = False) -> str:
+def format_disk(cluster_id: str, *, joins: bool, beside_data: bool = False, config: str = CONFIG) -> str:
     """`cluster_id` may be the id of one of its histories. `joins`: a dynamic quorum is there to be joined.
 
     `beside_data`: the node is a broker too, and has data dirs that stay as they are.
     """
-    pasted = shlex.quote(cluster_id_of(cluster_id) or UNKNOWN_ID)
     choice = " --no-initial-controllers" if joins else ""
     ignored = " --ignore-formatted" if beside_data else ""
-    return f"kafka-storage format --cluster-id {pasted}{choice}{ignored} --config {CONFIG}"
+    return f"{_format(cluster_id)}{choice}{ignored} --config {config}"
+
+
+def format_standalone(cluster_id: str) -> str:
+    """KIP-853: the node becomes the only voter of a quorum that begins."""
+    return f"{_format(cluster_id)} --standalone --config {CONFIG}"
+
+
+def _format(cluster_id: str) -> str:
+    return f"kafka-storage format --cluster-id {shlex.quote(cluster_id_of(cluster_id) or UNKNOWN_ID)}"
+
+
+def start_node(config: str = CONFIG) -> str:
+    """Starts the node whose properties these are."""
+    return f"kafka-server-start -daemon {config}"
 
 
 def unregister_broker(server: str, node_id: int) -> str:

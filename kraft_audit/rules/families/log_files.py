@@ -271,7 +271,7 @@ def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 if cause is not VersionCause.OUTVOTED and replica.node_id not in voting:
                     words |= words_for("KQ022", "observer")
                 elif cause is VersionCause.ALTERED and replica.node_id is not None:
-                    ask = audit_command(history, "may-i", "remove", replica.node_id)
+                    ask = audit_command(history, "may-i", "format", replica.node_id)
                     words = {"what_to_do": f"{texts()['KQ022']['what_to_do']} Ask before:   {ask}"}
                 yield Case(named_replica(replica), f"{text}; {agreement}", **at, **words)
             continue

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -12,9 +10,10 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_stops import gone_brokers
 from kraft_audit.rules.columns.frame import rows_with
 from kraft_audit.rules.columns.kafka_commands import broker_server, unregister_broker
-from kraft_audit.rules.columns.nodes import broker_states, is_up
+from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.open_episodes import began_at, key_of_row
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
+from kraft_audit.rules.columns.reassignments import entry_without, reassign
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Scope, Thresholds
 from kraft_audit.tables.number_arrays import Mask
@@ -72,17 +71,8 @@ def _advice(history: ClusterHistory, states: PartitionStates, row: int, missing:
     members = {*states.nodes("isr", row), *states.nodes("elr", row)}
     if members and members <= {*missing}:
         return f"Its last copy is on the disk of {nouns('broker', sorted(members))}: start it as a broker again first."
-    replicas = states.nodes("replicas", row)
-    up = [broker for broker in broker_states(history) if is_up(history, broker) and broker not in replicas]
-    number = int(states.partition[row])
-    spread = up[number % len(up) :] + up[: number % len(up)] if up else []
-    fill = iter(spread)
-    moved = [next(fill, None) if broker in missing else broker for broker in replicas]
-    entry = {"topic": states.topic(row), "partition": number, "replicas": [each for each in moved if each is not None]}
-    text = shlex.quote(json.dumps({"version": 1, "partitions": [entry]}))
     server = broker_server(history)
-    run = f"kafka-reassign-partitions {server} --reassignment-json-file moved.json --execute"
-    steps = f"echo {text} > moved.json; {run}"
+    steps = reassign(server, [entry_without(history, states, row, missing)])
     registered = [b for b in missing if b in broker_states(history) and broker_states(history)[b].newest["exists"]]
     if not registered:
         return steps

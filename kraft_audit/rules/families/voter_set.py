@@ -21,9 +21,9 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.configured_voters import configured_voters
 from kraft_audit.rules.columns.kafka_commands import broker_server
-from kraft_audit.rules.columns.log_batches import canonical_log, passed_ms
 from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
+from kraft_audit.rules.columns.voter_lag import lag_below
 from kraft_audit.rules.columns.voter_sets import canonical_sets, current_set, keys_of, named, set_at, set_evidence
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, case_at, threshold, undecided
@@ -180,27 +180,12 @@ def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
         if row is None:
             yield undecided(subject, f"the log of {subject} was not captured, or could not be read")
             continue
-        records, seconds = _lag(history, row, newest["low"])
+        records, seconds = lag_below(history, row, newest["low"])
         if records > limits.max_lag_records or seconds > limits.max_lag_seconds:
             end = replica_end(row)
             fact = capture_evidence(row, f"log end {row['log_end_offset']}", offset=row["log_end_offset"])
             behind = f"{records} records and {seconds:.1f} s behind what is committed ({newest['low']})"
             yield Case(subject, f"ends at {end}, {behind}", end, from_ms=row["last_timestamp_ms"], evidence=(fact,))
-
-
-def _lag(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, float]:
-    """How many records below `low` a replica lacks, and how many seconds of the log they span.
-
-    One that ends where the captured log begins, or before, lacks all of it.
-    """
-    log, end = canonical_log(history), replica_end(row)
-    if end >= low or not len(log.base_offset):
-        return max(low - end, 0), 0.0
-    last, first = log.row_of(low - 1), 0 if end <= log.base_offset[0] else log.row_of(end - 1)
-    if last is None or first is None:
-        return low - end, 0.0
-    passed = passed_ms(history.chunked_table("batches"), log)
-    return low - end, float(passed[first + 1 : last + 1].sum()) / 1000
 
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[VoterKey, TableRow]:
@@ -235,7 +220,7 @@ def kv014(history: ClusterHistory, limits: NearVoterLimits) -> Iterator[Case]:
     if missing:
         yield undecided("voters", f"the logs of voters {missing} were not captured, or could not be read")
         return
-    lags = {key: _lag(history, row, newest["low"]) for key, row in by_key.items()}
+    lags = {key: lag_below(history, row, newest["low"]) for key, row in by_key.items()}
     close = {
         key
         for key, (records, seconds) in lags.items()

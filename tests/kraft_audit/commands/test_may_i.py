@@ -74,7 +74,7 @@ def test_a_volume_is_kept_while_the_majority_needs_it(kraft_audit, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("action", ["wipe", "delete-volume", "remove"])
+@pytest.mark.parametrize("action", ["wipe", "delete-volume", "scale-in"])
 def test_the_last_broker_with_what_was_acknowledged_stays(kraft_audit, action: str) -> None:
     ended = kraft_audit("may-i", action, 13, ELR)
     assert ended.code == 1
@@ -87,7 +87,7 @@ def test_the_last_broker_with_what_was_acknowledged_stays(kraft_audit, action: s
 def test_who_holds_what_an_unclean_election_passed_over_is_kept(kraft_audit, tmp_path: Path) -> None:
     """11 lagged and leads: only the disks of 12 and 13, which are down, have what was acknowledged since."""
     assert kraft_audit("simulate", "unclean-election", "--out", tmp_path / "incident").code == 0
-    for action in ("wipe", "delete-volume", "remove", "start"):
+    for action in ("wipe", "delete-volume", "scale-in", "start"):
         for broker in (12, 13):
             ended = kraft_audit("may-i", action, broker, tmp_path / "incident")
             assert (ended.code, f"Broker {broker} still holds records of orders-0" in ended.out) == (1, True), action
@@ -134,7 +134,7 @@ def test_a_static_voter_leaves_by_a_command_that_its_software_has(kraft_audit, t
     for node in (1, 2, 3):
         made.controller(node, software)
     made.write(tmp_path)
-    ended = kraft_audit("may-i", "remove", "1", tmp_path)
+    ended = kraft_audit("may-i", "scale-in", "1", tmp_path)
     assert ended.code == 1
     assert ("upgrade --feature kraft.version=1" in ended.out) == (software == "4.3")
     if software == "4.0":

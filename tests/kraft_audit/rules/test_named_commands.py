@@ -62,7 +62,7 @@ def test_an_altered_disk_is_asked_about(tmp_path: Path, kraft_audit: Any) -> Non
     found = [f for f in newest_history(tmp_path).check(only=["KQ022"]) if f.status is Status.RAISED]
     for finding in found:
         if "diverge" not in finding.what_to_do and "Copy the disks" not in finding.what_to_do:
-            assert pasted(finding) == ["may-i", "remove", "3", str(tmp_path)]
+            assert pasted(finding) == ["may-i", "format", "3", str(tmp_path)]
             assert kraft_audit(*pasted(finding)).code in (0, 1, 4)
     assert found
 

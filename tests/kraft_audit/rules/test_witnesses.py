@@ -201,7 +201,7 @@ def test_a_replica_that_was_down_may_have_what_a_crashed_leader_lost(story: Hist
     history = story.history()
     assert [loss.grade for loss in losses(history)] == [Grade.UNFLUSHED]
     assert [losses_beside(history, broker) == losses(history) for broker in (11, 12, 13)] == [True, False, False]
-    for action in (Action.START, Action.WIPE, Action.REMOVE):
+    for action in (Action.START, Action.WIPE, Action.SCALE_IN):
         answer = broker_permission(Question(action, 11, "captures"), history)
         assert answer is not None
         assert answer.verdict is Verdict.UNDECIDED
