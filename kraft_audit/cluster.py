@@ -23,7 +23,7 @@ from kraft_audit.quorum.quorum_tables import quorum_rows, with_later_set
 from kraft_audit.quorum.rounds import newest_voters, proven_rounds
 from kraft_audit.quorum.static_voters import files_naming
 from kraft_audit.quorum.voter_history import STATIC
-from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
+from kraft_audit.replay.cluster_state import BranchName, ClusterState, Moment, Place, round_of_capture
 from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.tables.bronze import BRONZE
 from kraft_audit.tables.losses import LOSSES
@@ -289,6 +289,12 @@ class Cluster(OpenedCluster):
                 captures = [row for _, batch in reading.bronze(CAPTURE_ROWS) for row in batch.to_pylist()]
             return describe_quorum(reading.survey, ordered.plan, captures, name)
 
+    @property
+    def newest_capture(self) -> str | None:
+        """The capture that answers are about; None where nothing was read."""
+        rounds = proven_rounds(self.survey, self.plan)
+        return rounds[-1].capture if rounds else None
+
     def diverge(self) -> list[Divergence]:
         """Every offset at which captured logs differ, with the branches there and who holds which.
 
@@ -373,6 +379,13 @@ class Cluster(OpenedCluster):
         >>> cluster.may_i(Question(Action.WIPE, 13, cluster.root)).verdict.value
         'no'
         """
+        if (named := self.branch) is not None:
+            from kraft_audit.recovery.may_i.branch_permission import permission_on_branch
+
+            return permission_on_branch(question, named, lambda asked: self._answer(asked, copied))
+        return self._answer(question, copied)
+
+    def _answer(self, question: Question, copied: str | None) -> Permission:
         from kraft_audit.recovery.may_i.node_permission import permission
 
         if copied is not None:
@@ -393,6 +406,8 @@ class Cluster(OpenedCluster):
         """
         from kraft_audit.recovery.may_i.roll import roll_permission
 
+        if (named := self.branch) is not None:
+            question = replace(question, gone=question.gone | frozenset(named.left_out))
         return roll_permission(question, *self._safety_of(question.voters), self.history)
 
     def _safety_of(self, voters: Collection[int]) -> tuple[StartSafety | None, str | None]:
@@ -418,6 +433,8 @@ class Cluster(OpenedCluster):
         """
         from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one, permissions
 
+        if (named := self.branch) is not None:
+            return Permissions(skipped=named.with_branch(ask_one(path or self.root), path or self.root))
         size_bytes = sum(file.size_bytes for replica in self.plan.replicas for file in replica.files)
         if not self.is_judged and size_bytes > PERMISSION_BYTES_MAX:
             return Permissions(skipped=f"{size_bytes >> 20} MiB would be replayed. {ask_one(path or self.root)}")
@@ -450,10 +467,30 @@ class Cluster(OpenedCluster):
         about = {"cluster_id": self.cluster_id, "history": self.plan.key, "read_from": self.root}
         return salvage(self.storage, chosen, out, about, broker_address(self.history, up) or UNKNOWN_ADDRESS)
 
+    def on_branch(self, branch: BranchName, capture: str | None = None) -> Cluster:
+        """This cluster with one branch for its log: without the disks that hold another one.
+
+        Raises ChoiceError where the newest capture, or the one of that name, has no such branch.
+        """
+        from kraft_audit.replay.branch_choice import plan_on_branch
+
+        rounds = proven_rounds(self.survey, self.plan)
+        chosen = round_of_capture(rounds, None if capture is None else self.capture_name(capture))
+        if chosen is None:
+            raise self._no_capture(capture)
+        try:
+            plan, named = plan_on_branch(self.survey, self.plan, chosen, branch)
+        except ValueError as problem:
+            raise ChoiceError(self.root, f"cluster {self.title}: {problem}") from None
+        cluster = type(self)(self._opened, plan, self.storage, self._key, self._archives)
+        cluster.branch = named
+        return cluster
+
     def rescue_plan(self, gone: Collection[int] = ()) -> RescuePlan:
         """Every copy of the log that is left, best first, and what going on from it would lose.
 
-        `gone` are the ids of nodes that are lost with their disks.
+        `gone` are the ids of nodes that are lost with their disks. Of a branch, nodes that hold another log are as good
+        as gone.
 
         >>> cluster.rescue_plan().verdict.value
         'refused'
@@ -467,6 +504,11 @@ class Cluster(OpenedCluster):
         from kraft_audit.recovery.lost_quorum.rescue_plan import RescueVerdict, rescue_plan
 
         beside = self.lake if self.disks.replicas else None
+        if (named := self.branch) is not None:
+            gone = {*gone, *named.left_out}
+            plan = rescue_plan(self.reading, self.plan, self.root, gone, beside)
+            steps = tuple(named.with_branch(step, self.root) for step in plan.next_steps)
+            return self, replace(plan, reason=f"{plan.reason} {named.text}", next_steps=steps)
         plan = rescue_plan(self.reading, self.plan, self.root, gone, beside)
         rest = without_new_logs(self.survey, self.plan, gone) if plan.verdict is RescueVerdict.UNDECIDED else None
         if rest is None:

@@ -5,6 +5,7 @@ A part of it is read when it is first needed, and then remembered.
 
 from __future__ import annotations
 
+import shlex
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -30,6 +31,7 @@ from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.random_access import Storage
 
 if TYPE_CHECKING:
+    from kraft_audit.replay.branch_choice import ChosenBranch
     from kraft_audit.rules.cluster_history import ClusterHistory
 
 EVERYTHING: Final = Selection()
@@ -77,6 +79,8 @@ class OpenedCluster:
         self._opened = opened
         self._key = key
         self._archives = archives or {}
+        self.branch: ChosenBranch | None = None
+        """The branch that stands for the log, where logs contradict each other and one was named."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.title} below {self.root}>"
@@ -216,6 +220,7 @@ class OpenedCluster:
         if moment is None:
             why = chosen.interval.undecided or "its logs contradict each other"
             names = branch_names(self.reading.survey, chosen)
-            shown = f"; `state --branch` shows {any_of(names)}" if names else ""
+            one = f"kraft-audit state {shlex.quote(self.root)} --branch {names[0]}" if names else ""
+            shown = f"; name one with --branch: {any_of(names)}, as in   {one}" if names else ""
             raise NoCanonicalLogError(self.root, f"cluster {self.title} has no canonical log: {why}{shown}")
         return moment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,17 @@ if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
     from kraft_audit.quorum.divergence import Divergence, DivergentBranch
 
-KEYS: Final = ("cluster_id", "offset", "epochs", "to_offsets", "canonical", "held_by", "records", "undecided")
+KEYS: Final = (
+    "cluster_id",
+    "offset",
+    "epochs",
+    "to_offsets",
+    "canonical",
+    "branches",
+    "held_by",
+    "records",
+    "undecided",
+)
 
 
 def diverge(logs: Logs, output: OutputFormat = Format.TABLE) -> int:
@@ -38,7 +49,7 @@ def diverge(logs: Logs, output: OutputFormat = Format.TABLE) -> int:
             rows = [undecided_row(KEYS, cluster.cluster_id, NOTHING_READ)]
         results.title(cluster)
         if results.is_table:
-            _print(results.out, rows)
+            _print(results.out, rows, shlex.quote(logs.path))
         results.add(rows)
     return results.end()
 
@@ -52,10 +63,17 @@ def _row(cluster: Cluster, divergence: Divergence) -> dict[str, Any]:
         "epochs": [branch.epoch for branch in branches],
         "to_offsets": [branch.to_offset for branch in branches],
         "canonical": [branch.is_canonical for branch in branches],
+        "branches": [_name(branch, cluster.newest_capture) for branch in branches],
         "held_by": [[asdict(holder) for holder in branch.holders] for branch in branches],
         "records": [_first_record(cluster, branch) for branch in branches],
         "undecided": None,
     }
+
+
+def _name(branch: DivergentBranch, newest: str | None) -> str | None:
+    """What --branch calls it; None where no disk of the newest capture holds it."""
+    nodes = [each.node_id for each in branch.holders if each.capture == newest and each.node_id is not None]
+    return f"{branch.epoch}@{branch.offset}:{min(nodes)}" if nodes else None
 
 
 def _first_record(cluster: Cluster, branch: DivergentBranch) -> dict[str, Any]:
@@ -68,7 +86,7 @@ def _first_record(cluster: Cluster, branch: DivergentBranch) -> dict[str, Any]:
     return {"offset": offset, "leader_epoch": branch.epoch, "record_type": "NO_OP_RECORD", "record": Json("{}")}
 
 
-def _print(out: Output, rows: list[dict[str, Any]]) -> None:
+def _print(out: Output, rows: list[dict[str, Any]], quoted: str) -> None:
     if not rows:
         out.text("no two captured logs differ at any offset")
     for row in rows:
@@ -83,6 +101,10 @@ def _print(out: Output, rows: list[dict[str, Any]]) -> None:
             shown = record["record"].text if record["record"] is not None else "(cannot be decoded)"
             out.text(f"    {record['record_type']} {shown}")
             out.text(f"    held by {_holders_text(row['held_by'][place])}")
+            if (name := row["branches"][place]) is not None:
+                out.text(f"    what it says: kraft-audit state {quoted} --branch {name}")
+                if not any(row["canonical"]):
+                    out.text(f"    to go on with it: kraft-audit rescue-plan {quoted} --branch {name}")
 
 
 def _holders_text(holders: list[dict[str, Any]]) -> str:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from kraft_audit.commands.arguments import Gone, NodeLogs, OutputFormat, node_ids_of
+from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results
 from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
@@ -102,6 +103,7 @@ def may_i(
             help="With `roll`: nodes that were restarted already, for example 1,2.",
         ),
     ] = None,
+    branch: BranchOption = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Say whether you may start, restart, wipe, format or scale in a node, or delete its volume, and why.
@@ -116,6 +118,9 @@ def may_i(
 
     At kraft.version 0 each node goes by its own controller.quorum.voters. A `yes` then names what it must read, and
     where the disks do not show it, --voters says it.
+
+    Where logs contradict each other, --branch takes one of them for the log: nodes that hold another one must stay
+    stopped.
 
     \b
     Examples:
@@ -140,7 +145,7 @@ def may_i(
 
     results = Results(output, KEYS)
     verdicts, unknown = Verdicts(results), None
-    for cluster in results.each_history(logs):
+    for cluster in results.each_history(logs, branch=branch_of(branch)):
         try:
             answer = ask(cluster)
         except ChoiceError as problem:

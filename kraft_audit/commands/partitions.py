@@ -16,6 +16,7 @@ from kraft_audit.commands.arguments import (
     place_of,
     state_at_place,
 )
+from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results
 from kraft_audit.text.output import Format, neutral, table_columns
@@ -72,6 +73,7 @@ def partitions(
             help=f"With --describe: the state {POINT_HELP}. Default: the end of the log.",
         ),
     ] = None,
+    branch: BranchOption = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Show each change of a partition's leader, ISR or ELR, with its cause.
@@ -97,7 +99,7 @@ def partitions(
     from kraft_audit.tables.silver import PARTITION_CHANGES
 
     results = Results(output, is_spaced=not describe)
-    moments = results.each_moment(logs, REPLAY_TABLES)
+    moments = results.each_moment(logs, REPLAY_TABLES, branch_of(branch))
     if describe:
         for _, moment in moments:
             _print_description(results, moment, state_at_place(moment, place), topic)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import NodeLogs, OutputFormat
+from kraft_audit.commands.branch_option import BranchOption, branch_of, on_branch
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, open_logs
 from kraft_audit.text.output import Format, Output, neutral, table_columns
@@ -71,6 +72,7 @@ def quorum(
     replication: Annotated[
         bool, typer.Option("--replication", help="Print what kafka-metadata-quorum describe --replication would print.")
     ] = False,
+    branch: BranchOption = None,
     nodes: Annotated[
         bool, typer.Option("--nodes", help="Show what all files of each node dir say of its node, and nothing else.")
     ] = False,
@@ -99,20 +101,25 @@ def quorum(
     from kraft_audit.tables.bronze import CAPTURES
 
     results = Results(output, (*CAPTURES.column_names, "lag", "role"))
+    named = branch_of(branch)
     documents: list[dict[str, Any]] = []
     with open_logs(replace(logs, capture=None)) as clusters:
         asked = [
             # First: what it reads `quorum` need not read again.
             (None if status or replication else _permissions(cluster, logs, len(clusters)), cluster)
-            for cluster in clusters.with_capture(logs.capture)
+            for cluster in on_branch(clusters.with_capture(logs.capture), named, logs.capture)
         ]
-        quorums = [(cluster.quorum(capture=logs.capture), permissions) for permissions, cluster in asked]
-    for number, (described, permissions) in enumerate(quorums):
+        quorums = [
+            (cluster.quorum(capture=logs.capture), permissions, cluster.branch) for permissions, cluster in asked
+        ]
+    for number, (described, permissions, chosen) in enumerate(quorums):
         if number and results.is_table:
             results.out.line("")
         if status or replication:
             _print_as_kafka(results.out, described, status=status, replication=replication)
         elif results.is_table:
+            if chosen is not None:
+                results.out.text(chosen.text)
             _print(results.out, described)
             _print_permissions(results.out, permissions or Permissions())
         documents.append({**asdict(described), **_permission_keys(permissions or Permissions())})

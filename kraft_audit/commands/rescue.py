@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of, refuse_filled, refuse_within
+from kraft_audit.commands.branch_option import BranchOption, branch_of, on_branch
 from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.results import Results, open_logs
 from kraft_audit.commands.verdicts import EXIT_CODE_OF
@@ -17,7 +18,6 @@ from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
-    from kraft_audit.clusters import Clusters
     from kraft_audit.recovery.lost_quorum.rescue import Rescue
     from kraft_audit.recovery.lost_quorum.rescue_procedure import ProcedureStep
 
@@ -59,6 +59,7 @@ def rescue(
         ),
     ] = None,
     gone: Gone = None,
+    branch: BranchOption = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Write a node dir from which one controller starts the quorum again after a majority is lost for good.
@@ -86,7 +87,8 @@ def rescue(
     results = Results(output, KEYS)
     missing = node_ids_of("--gone", gone)
     with open_logs(logs) as clusters:
-        cluster = _chosen(clusters, logs.path, from_node)
+        named = branch_of(branch)
+        cluster = _chosen(list(on_branch(clusters, named, logs.capture)), logs.path, from_node)
         try:
             rescue = cluster.rescue(request, missing)
         except RescueRefusedError as refused:
@@ -105,12 +107,12 @@ def rescue(
     return results.end_documents(documents)
 
 
-def _chosen(clusters: Clusters, path: str, from_node: int) -> Cluster:
+def _chosen(clusters: Sequence[Cluster], path: str, from_node: int) -> Cluster:
     """Which cluster is meant: of several, or of several histories of one id, the one with a disk of this node.
 
     Raises UsageError.
     """
-    candidates = list(clusters)
+    candidates = [*clusters]
     if len(candidates) > 1:
         candidates = [each for each in candidates if any(part.node_id == from_node for part in each.plan.replicas)]
     if len(candidates) != 1:

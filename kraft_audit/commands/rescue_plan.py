@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of
+from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.results import Results
 from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
 from kraft_audit.text.output import Format
@@ -23,13 +24,18 @@ KEYS: Final = (
 OPERATIONS_SHOWN: Final = 8
 
 
-def rescue_plan(logs: LogsOrLake, gone: Gone = None, output: OutputFormat = Format.TABLE) -> int:
+def rescue_plan(
+    logs: LogsOrLake, gone: Gone = None, branch: BranchOption = None, output: OutputFormat = Format.TABLE
+) -> int:
     """Rank the copies of the metadata log that are left after a majority of the controllers is lost for good.
 
     For each copy, the plan says up to which offset it certainly keeps every committed record. It also says what a
     quorum that continues from this copy would lose, bring back and commit. The command writes nothing. Exit code 0 if
     there is a plan, 4 if it is undecided. Exit code 1 if the plan is refused, for example because a majority may still
     be alive.
+
+    Where logs contradict each other, --branch takes one of them for the log. Nodes that hold another one are then left
+    out, as if --gone named them.
 
     A lake also holds copies: each disk as it was when `run` read it. --lake ranks those copies together with the disks
     below PATH. If no disk is left, PATH may be the lake.
@@ -43,7 +49,7 @@ def rescue_plan(logs: LogsOrLake, gone: Gone = None, output: OutputFormat = Form
     missing = node_ids_of("--gone", gone)
     results = Results(output, KEYS)
     verdicts = Verdicts(results)
-    for cluster in results.each_cluster(logs):
+    for cluster in results.each_cluster(logs, branch_of(branch)):
         plan = cluster.rescue_plan(missing)
         verdicts.add(plan.verdict, {"cluster_id": cluster.cluster_id, **asdict(plan)})
         if results.is_table:

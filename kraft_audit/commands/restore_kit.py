@@ -18,9 +18,9 @@ from kraft_audit.commands.arguments import (
     refuse_within,
     state_at_place,
 )
+from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, looks_like_a_lake, open_logs
-from kraft_audit.commands.state import BranchOption, branch_of
 from kraft_audit.text.output import Format
 from kraft_codec.errors import InputError
 
@@ -134,7 +134,7 @@ def restore_kit(
     lake = logs.lake
     if lake is not None and only_lost and _is_rescued(logs):
         logs = replace(logs, lake=None)  # it is a copy of the old disks, and none of the rescued one
-    for cluster, moment in results.each_moment(logs, REPLAY_TABLES, None if branch is None else branch_of(branch)):
+    for cluster, moment in results.each_moment(logs, REPLAY_TABLES, branch_of(branch)):
         if documents:
             raise UsageError(f"{logs.path} holds several clusters: choose one with --cluster")
         state = state_at_place(moment, place)

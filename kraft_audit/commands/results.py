@@ -22,6 +22,7 @@ from kraft_audit.commands.arguments import (
     need_packages,
     node_ids_of,
 )
+from kraft_audit.commands.branch_option import on_branch
 from kraft_audit.commands.ending import UsageError, complain, remark
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, OutputRow, ShownColumn
@@ -63,24 +64,28 @@ class Results:
         self.exit_code = 0
         self.cluster_count = 0
 
-    def each_cluster(self, logs: Logs) -> Iterator[Cluster]:
-        """Every cluster below PATH. Raises UsageError, InputError."""
+    def each_cluster(self, logs: Logs, branch: BranchName | None = None) -> Iterator[Cluster]:
+        """Every cluster below PATH, of a branch those that have it. Raises UsageError, InputError."""
         with open_logs(logs) as clusters:
             self.cluster_count = len(clusters)
             expect(len(clusters), clusters.size_bytes)
-            for number, cluster in enumerate(clusters):
+            for number, cluster in enumerate(on_branch(clusters, branch, logs.capture)):
                 self._space(number)
                 yield cluster
                 ended(1)
 
-    def each_history(self, logs: Logs, *, keeps_records: bool = False) -> Iterator[Cluster]:
+    def each_history(
+        self, logs: Logs, *, keeps_records: bool = False, branch: BranchName | None = None
+    ) -> Iterator[Cluster]:
         """Every cluster below PATH with its history read; stderr names those of whose log nothing could be read.
 
         A cluster whose files change while they are read is read again. With `keeps_records` the records behind the
         history can be asked for. Raises UsageError, InputError.
         """
-        for planned in self.each_cluster(logs):
-            cluster = _read_at_one_moment(logs, planned, keeps_records=keeps_records)
+        for planned in self.each_cluster(logs, branch):
+            cluster = planned
+            if branch is None:
+                cluster = _read_at_one_moment(logs, planned, keeps_records=keeps_records)
             if not cluster.history.is_read:  # that no finding is there says nothing
                 from kraft_audit.rules.judging import NOTHING_READ
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import POINT, POINT_HELP, ConfiguredLogs, OutputFormat, place_of, state_at_place
+from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format, OutputRow, ShownColumn
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
-    from kraft_audit.replay.cluster_state import BranchName, ClusterState, Moment
+    from kraft_audit.replay.cluster_state import ClusterState, Moment
 
 TABLE_OF: Final[Mapping[str, str]] = {
     "brokers": "broker_changes",
@@ -71,16 +72,6 @@ PartOption = Annotated[
     typer.Option("--only", show_default=False, help="Show only this part. Repeatable."),
 ]
 
-BranchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--branch",
-        metavar="BRANCH",
-        show_default=False,
-        help="Branch of the log, as EPOCH@OFFSET[:NODE]. `diverge` shows epochs and offsets.",
-    ),
-]
-
 
 def state(
     logs: ConfiguredLogs,
@@ -105,7 +96,7 @@ def state(
       kraft-audit state samples/elr-29-stopped.tgz --at committed --only partitions --output json
     """
     place = place_of("--at", at)
-    named = None if branch is None else branch_of(branch)
+    named = branch_of(branch)
     parts = chosen_parts(only)
     if output in (Format.CSV, Format.JSONL) and len(parts) != 1:
         raise UsageError(f"--output {output.value} holds the rows of one part: choose it with --only")
@@ -120,16 +111,6 @@ def state(
             documents.append(document(moment, known, parts))
             results.add(documents[-1][parts[0].value])
     return results.end_documents(documents)
-
-
-def branch_of(text: str) -> BranchName:
-    """The branch that --branch names. Raises UsageError."""
-    from kraft_audit.replay.cluster_state import BranchName
-
-    try:
-        return BranchName.parse(text)
-    except ValueError as problem:
-        raise UsageError(f"--branch: {problem}") from None
 
 
 def chosen_parts(only: list[StatePart] | None) -> tuple[StatePart, ...]:

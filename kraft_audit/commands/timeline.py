@@ -21,6 +21,7 @@ from kraft_audit.commands.arguments import (
     read_log,
     refuse_within,
 )
+from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.output import Format, ShownColumn
@@ -46,6 +47,7 @@ def timeline(
             "--svg", metavar="FILE", show_default=False, help="Draw the whole history into this new SVG file."
         ),
     ] = None,
+    branch: BranchOption = None,
     log_files: AuthorizerLogs = None,
     zone: AuthorizerZone = "UTC",
     show_all: EveryLine = False,
@@ -71,12 +73,12 @@ def timeline(
     if svg is not None:
         if from_offset is not None or to_offset is not None:
             raise UsageError("--svg draws the whole history: leave out --from and --to")
-        return _draw(logs, svg)
+        return _draw(logs, svg, branch)
     from kraft_audit.findings.timeline import with_authors
 
     log = read_log(log_files, zone)
     results = Results(output, EVENT_KEYS)
-    for cluster in results.each_history(logs):
+    for cluster in results.each_history(logs, branch=branch_of(branch)):
         events = cluster.timeline()
         if log is not None:
             events = with_authors(events, authored_changes(cluster, log))
@@ -88,6 +90,8 @@ def timeline(
         if events and not shown:
             remark(f"{cluster.title}: no event in this range; {_what_there_is(events)}")
         results.title(cluster)
+        if cluster.branch is not None:
+            results.text(cluster.branch.text)
         if results.is_table:
             has_range = from_offset is not None or to_offset is not None
             _print(results, shown if show_all or has_range else _summary(results, shown))
@@ -95,11 +99,11 @@ def timeline(
     return results.end()
 
 
-def _draw(logs: ConfiguredLogs, target: Path) -> int:
+def _draw(logs: ConfiguredLogs, target: Path, branch: str | None) -> int:
     """One file for each cluster below PATH: of several, the later ones with a number in the name."""
     refuse_within(target, logs.path, "--svg")
     results = Results(Format.TABLE, is_spaced=False)
-    for number, cluster in enumerate(results.each_history(logs), start=1):
+    for number, cluster in enumerate(results.each_history(logs, branch=branch_of(branch)), start=1):
         file = target if number == 1 else target.with_stem(f"{target.stem}-{number}")
         drawn = cluster.picture()
         if drawn is None:

@@ -12,6 +12,7 @@ import numpy as np
 from kraft_audit.findings.check_text import last_holder, operations_from
 from kraft_audit.findings.membership import membership_steps
 from kraft_audit.incidents.folding import FoldedFindings, open_findings
+from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_stops import last_voter
 from kraft_audit.rules.columns.captures import (
@@ -34,7 +35,16 @@ from kraft_audit.rules.columns.voter_alone import VoterAlone, newest_voter_alone
 from kraft_audit.rules.families.log_files import HOLDS_OTHER_BYTES
 from kraft_audit.rules.registry import words_for
 from kraft_audit.rules.rule_model import LOSS, Finding
-from kraft_audit.text.readable import and_more, any_of, capitalized, listed, nouns, pasted_ids, utc_time
+from kraft_audit.text.readable import (
+    and_more,
+    any_of,
+    capitalized,
+    listed,
+    nouns,
+    offset_span,
+    pasted_ids,
+    utc_time,
+)
 from kraft_audit.text.shell_commands import with_copy
 
 SUBJECTS_NAMED: Final = 3
@@ -78,6 +88,8 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         yield f"What may be done to each of them:   kraft-audit quorum {quoted}"
     elif standing.standing is Standing.NO_LEADER:
         yield from _start_voters(history, standing, quoted)
+    elif standing.standing is Standing.UNDECIDED and history.parted:
+        yield from _name_parted(history, quoted)
     elif standing.standing is Standing.UNDECIDED and (brokers := _beside_contradiction(history, standing)):
         yield f"Start nothing. Which records each disk holds:   kraft-audit diverge {quoted}"
         who = f"{nouns('broker', brokers)} may hold the old log"
@@ -85,6 +97,8 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         yield f"{text}:   kraft-audit rescue-plan {quoted} --gone {pasted_ids(standing.voters)}"
     elif standing.standing is Standing.UNDECIDED and (unheld := unheld_records(history)) is not None:
         yield from _ask_lagging(unheld, history, quoted)
+    elif history.parted:
+        yield from _keep_parted(history, quoted)
     elif standing.lacks_majority and standing.missing:
         yield from _fetch_first(standing, quoted)
     elif (waiting := waiting_recovery(history)) is not None:
@@ -109,6 +123,34 @@ def _copy_distrusted(standing: QuorumStanding, quoted: str) -> Iterator[str]:
     nodes = [disk.node_id for disk in standing.distrusted]
     text = f"Copy {DECIDING_FILES} of {nouns('controller', nodes)} again, then check again."
     yield f"{text} Start, wipe or remove none before:   kraft-audit may-i start {nodes[0]} {quoted}"
+
+
+def _name_parted(history: ClusterHistory, quoted: str) -> Iterator[str]:
+    """Which records only some disks hold, where no log is canonical, and how to go on with each log."""
+    first, *others = history.parted
+    stopped = sorted({node for log in others for node in log.node_ids} - set(first.node_ids))
+    disks = "this disk" if len(first.node_ids) == 1 else "these disks"
+    stay = f": keep {disks}, and keep {listed(stopped)} stopped" if stopped else ""
+    plan = f"kraft-audit rescue-plan {quoted} --branch"
+    yield f"Start nothing. {_only_on(first)}{stay}. To go on with their log:   {plan} {first.name}"
+    for log in others:
+        yield f"{_only_on(log)}. To go on with theirs instead:   {plan} {log.name}"
+    yield f"First records of each side by side:   kraft-audit diverge {quoted}"
+
+
+def _keep_parted(history: ClusterHistory, quoted: str) -> Iterator[str]:
+    """Two leaders of one epoch wrote, and one of their logs won: what the others hold may have been committed too."""
+    for log in history.parted:
+        which = f"disk{'s' * (len(log.node_ids) > 1)} of {nouns('node', log.node_ids)}"
+        yield f"Keep the {which}. {_only_on(log)}.   kraft-audit state {quoted} --branch {log.name}"
+    yield f"First records of each side by side:   kraft-audit diverge {quoted}"
+
+
+def _only_on(log: PartedLog) -> str:
+    topics = f"topic{'s' * (len(log.topics) > 1)} {listed(log.topics)}" if log.topics else "no topic"
+    verb = "lives" if log.to_offset - log.from_offset == 1 else "live"
+    span = capitalized(offset_span(log.from_offset, log.to_offset))
+    return f"{span} of epoch {log.epoch} ({topics}) {verb} only on {nouns('node', log.node_ids)}"
 
 
 def _beside_contradiction(history: ClusterHistory, standing: QuorumStanding) -> list[int]:

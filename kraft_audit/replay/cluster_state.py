@@ -287,7 +287,7 @@ def moment_of(
     survey, interval = reading.survey, chosen.interval
     why: str | None = None
     if branch is not None:
-        held = _held_branch(survey, chosen, branch)
+        held = held_branch(survey, chosen, branch)
         log, end_offset = BranchLog(reading, held.tip, tables), held.end_offset
         why = f"branch {branch}, held by {nouns('node', held.node_ids)}, log end offset {end_offset}"
     elif interval.canonical is not None:
@@ -304,12 +304,18 @@ def moment_of(
 
 def branch_names(survey: Survey, chosen: ProvenRound) -> list[str]:
     """The names of the branches between which the logs of a round differ, each exact."""
-    held = [branch for branch in survey.branches if len(_siblings(survey, branch.number)) > 1]
     names = []
-    for branch in held:
-        nodes = _held(survey, chosen, branch.number).node_ids
-        names += [str(BranchName(branch.epochs[0][0], branch.from_offset, nodes[0]))] if nodes else []
+    for held in branches_apart(survey, chosen):
+        branch = survey.branches[held.number]
+        names.append(str(BranchName(branch.epochs[0][0], branch.from_offset, held.node_ids[0])))
     return names
+
+
+def branches_apart(survey: Survey, chosen: ProvenRound) -> list[HeldBranch]:
+    """The branches between which the logs of a round differ, each with its holders there."""
+    numbers = (branch.number for branch in survey.branches if len(_siblings(survey, branch.number)) > 1)
+    found = (_held(survey, chosen, number) for number in numbers)
+    return [held for held in found if held.node_ids]
 
 
 def _siblings(survey: Survey, number: int) -> list[int]:
@@ -317,7 +323,8 @@ def _siblings(survey: Survey, number: int) -> list[int]:
     return [branch.number for branch in survey.branches if branch.parent == parent]
 
 
-def _held_branch(survey: Survey, chosen: ProvenRound, name: BranchName) -> HeldBranch:
+def held_branch(survey: Survey, chosen: ProvenRound, name: BranchName) -> HeldBranch:
+    """The branch of that name in a round. Raises ValueError where none, or more than one, has it."""
     ends = {survey.ends[number] for number in chosen.replicas}
     numbers = {end.branch for end in ends if (end.last_epoch, end.end_offset) == (name.epoch, name.offset)}
     numbers |= {

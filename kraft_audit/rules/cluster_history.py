@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, ReplicaPlan
 from kraft_audit.losses.replica_disks import ReplicaLogs
+from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.replay.cluster_state import missing_records
 from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
 from kraft_audit.rules.columns.partition_parts import PartitionParts
@@ -160,6 +161,7 @@ class ClusterHistory:
     is_part: bool = False
     captured_from: int = 0
     read_disks: ReadDisks = no_disks
+    parted: tuple[PartedLog, ...] = ()
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
     _of_partitions: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 

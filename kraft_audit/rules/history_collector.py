@@ -20,8 +20,10 @@ from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs, replica_logs
 from kraft_audit.quorum.quorum_tables import voter_set_rows
+from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history
 from kraft_audit.reading import ClusterReading
+from kraft_audit.replay.branch_choice import PartedLog, parted_logs
 from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, replay_canonical
 from kraft_audit.replay.replay_state import ReplayBase
@@ -37,6 +39,7 @@ from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
 from kraft_codec.schemas import Dialect
 
 JUDGED_TABLES: Final = frozenset({"captures", "batches", "decode_errors"})
+TOPIC_TABLES: Final = frozenset({"topic_changes"})
 JUDGED_COLUMNS: Final = (
     *("node_id", "directory_id", "root", "path", "captured_at_ms", "capture_number", "source", "file_name", "position"),
     *("base_offset", "last_offset", "leader_epoch", "crc", "is_control", "max_timestamp_ms", "record_count"),
@@ -101,6 +104,7 @@ class HistoryCollector:
         self._undecoded = UndecodedRecords()
         self._gaps: tuple[tuple[int, int], ...] = ()
         self._altered: tuple[AlteredBatches, ...] = ()
+        self._parted: tuple[PartedLog, ...] = ()
         self._snapshot_times_ms: dict[int, int] = {}
         self._written_ms: dict[tuple[str, str], int] = {}
         self._copied_ms: dict[tuple[str, str], int] = {}
@@ -179,9 +183,22 @@ class HistoryCollector:
         self._snapshot_times_ms = {
             snapshot.end_offset: time_ms for snapshot in survey.snapshots if (time_ms := snapshot.timestamp_ms)
         }
+        self._parted = self._parted_logs(survey, rows)
         others = _other_first_sets(survey, rows["voter_sets"], Dialect(self._plan.dialect))
         for name, small in {**rows, "voter_sets": rows["voter_sets"] + others}.items():
             self.take_rows(name, silver_batch(SILVER[name], self._plan.cluster_id, self._plan.number, small))
+
+    def _parted_logs(self, survey: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> tuple[PartedLog, ...]:
+        """The logs that contradict each other, where none is canonical or two led one epoch, if all is read here."""
+        watermarks, led = rows["watermarks"], defaultdict(set)
+        for row in rows["leader_epochs"]:
+            if row["leader_change_offset"] is not None:
+                led[row["epoch"]].add(row["leader_id"])
+        is_canonical = not watermarks or watermarks[-1]["canonical_end_offset"] is not None
+        is_clear = is_canonical and all(len(leaders) == 1 for leaders in led.values())
+        if is_clear or not watermarks or self._going_on is not None or self._plan.share:
+            return ()
+        return parted_logs(self._reading, proven_rounds(survey, self._plan)[-1], TOPIC_TABLES)
 
     def begins(self, log: BranchLog, start: ReplayStart, windows: Sequence[RecordColumns]) -> None:
         self._is_complete, self._states_from = start.is_complete, start.from_offset
@@ -261,6 +278,7 @@ class HistoryCollector:
             history_id=self._plan.key,
             operator=OperatorWord(self._plan.is_running, frozenset(self._plan.gone)),
             read_disks=self._read_disks,
+            parted=self._parted,
         )
 
     def _read_disks(self, wanted: Collection[tuple[str, int]], times_ms: Mapping[int, int]) -> ReplicaLogs:

@@ -35,7 +35,7 @@ from kraft_audit.recovery.lost_quorum.surviving_copies import (
 )
 from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
 from kraft_audit.recovery.restore.state_differences import Operation, operations
-from kraft_audit.replay.cluster_state import ClusterState, state_at
+from kraft_audit.replay.cluster_state import BranchName, ClusterState, branches_apart, state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.readable import capitalized, listed, nouns, pasted_ids
 
@@ -158,7 +158,7 @@ class _Planner:
         self._asked = self._path if places[1] is None else f"{self._path} --lake {shlex.quote(places[1])}"
         self._gone = gone
         self._states: dict[tuple[int | None, str | None, int], ClusterState] = {}
-        newest = rounds[-1]
+        self._newest = newest = rounds[-1]
         self._evidence = _all_evidence(reading.survey, plan, rounds)
         # A copy may hold what was proven earlier where no voter's disk does.
         evidence = replace(self._evidence, earlier_low=None)
@@ -259,8 +259,14 @@ class _Planner:
         return reason, steps
 
     def _see_branches(self) -> Iterator[str]:
-        if self._disk_ids:
-            yield f"kraft-audit diverge {self._path}"
+        if not self._disk_ids:
+            return
+        for held in branches_apart(self._reading.survey, self._newest):
+            branch = self._reading.survey.branches[held.number]
+            name = BranchName(branch.epochs[0][0], branch.from_offset, held.node_ids[0])
+            asked = f"kraft-audit rescue-plan {self._asked} --branch {name}"
+            yield f"If the log of {nouns('node', held.node_ids)} is to go on: {asked}"
+        yield f"kraft-audit diverge {self._path}"
 
     def _uncaptured_voters(self) -> list[int]:
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}

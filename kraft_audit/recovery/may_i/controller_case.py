@@ -134,8 +134,9 @@ class ControllerCase:
         return self.voters is not None and self.voters.holds(disk.node_id, disk.directory_id)
 
     def way_out(self, running: Collection[VoterDisk]) -> Iterator[str]:
-        """Another node that, kept stopped, makes it safe."""
-        for stopped in sorted({disk.node_id for disk in running} - {self.node_id}):
+        """Another node that, kept stopped, makes it safe. A volume is deleted for good: none stays stopped as long."""
+        others = {disk.node_id for disk in running} - {self.node_id}
+        for stopped in sorted(() if self.question.action is Action.DELETE_VOLUME else others):
             rest = [disk for disk in running if disk.node_id != stopped]
             if self.safety.losing(rest) is None and self.safety.second_leader(rest) is None:
                 away = pasted_ids(self.question.stopped | {stopped})

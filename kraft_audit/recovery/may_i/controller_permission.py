@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -37,7 +37,7 @@ def controller_permission(
         if question.action in (Action.START, Action.FORMAT) and is_first_start(history):
             return Permission(Verdict.YES, NEVER_STARTED, FORMAT_ALL if question.action is Action.FORMAT else ())
         reason = f"No log is known to be the canonical one: {undecided}."
-        return Permission(Verdict.UNDECIDED, reason, (f"kraft-audit diverge {shlex.quote(question.path)}",))
+        return Permission(Verdict.UNDECIDED, reason, tuple(_ask_of_a_branch(question, history)))
     if safety.rival is not None:
         return _order_first(question, safety.rival)
     registered = {row["controller_id"] for row in history.rows("controller_changes")}
@@ -50,6 +50,15 @@ def controller_permission(
         again = f"{capitalized(undecided)}. Then ask again."
         return replace(answer, next_steps=(again, *answer.next_steps))
     return answer
+
+
+def _ask_of_a_branch(question: Question, history: ClusterHistory) -> Iterator[str]:
+    """The same question about each log by itself, and what shows which of them to go on with."""
+    path = shlex.quote(question.path)
+    for log in history.parted:
+        asked = f"kraft-audit may-i {question.action} {question.node_id} {path} --branch {log.name}"
+        yield f"If the log of {nouns('node', log.node_ids)} is to go on, the others stopped: {asked}"
+    yield f"kraft-audit diverge {path}"
 
 
 def _order_first(question: Question, rival: RivalCapture) -> Permission:

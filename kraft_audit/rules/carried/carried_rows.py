@@ -20,6 +20,7 @@ import pyarrow as pa
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
+from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.rules.carried.merged_batches import merged_to, split
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
@@ -247,6 +248,7 @@ def facts_of(history: ClusterHistory) -> bytes:
         "written_ms": [[*place, time_ms] for place, time_ms in history.written_ms.items()],
         "copied_ms": [[*place, time_ms] for place, time_ms in history.copied_ms.items()],
         "snapshot_times_ms": list(history.snapshot_times_ms.items()),
+        "parted": [asdict(log) for log in history.parted],
         "last_offset": None if history.parts is None else history.parts.last_offset,
     }
     return json.dumps(facts).encode()
@@ -280,6 +282,7 @@ def history_from(content: bytes, plan: ClusterPlan, tables: Mapping[str, pa.Tabl
             history_of=plan.history_of,
             snapshot_times_ms=dict(facts["snapshot_times_ms"]),
             history_id=plan.key,
+            parted=tuple(map(_parted_of, facts.get("parted", ()))),
         )
     except (ValueError, TypeError, LookupError) as error:
         raise KeptPartsError(f"the facts of a history cannot be read: {error}") from None
@@ -297,6 +300,10 @@ def _altered_fields(run: AlteredBatches) -> dict[str, Any]:
     names = ("from_offset", "to_offset", "epoch", "is_tied", "rejoins")
     versions = [[holder_fields(holder) for holder in version] for version in run.versions]
     return {**{name: getattr(run, name) for name in names}, "versions": versions}
+
+
+def _parted_of(fields_: Mapping[str, Any]) -> PartedLog:
+    return PartedLog(**{**fields_, "node_ids": tuple(fields_["node_ids"]), "topics": tuple(fields_["topics"])})
 
 
 def _altered_of(fields: Mapping[str, Any]) -> AlteredBatches:

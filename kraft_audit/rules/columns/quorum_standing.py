@@ -319,7 +319,7 @@ def _contradiction(history: ClusterHistory, epoch: int) -> str | None:
         return None
     leaders = sorted(leaders_of(history, epoch))
     who = f"nodes {listed(leaders)} both led epoch {epoch}, and" if len(leaders) > 1 else "the logs contradict:"
-    return f"{who} no log is canonical; `kraft-audit diverge` shows both, and who holds which"
+    return f"{who} no log is canonical"
 
 
 def _leaderless(history: ClusterHistory, rows: list[TableRow], facts: QuorumStanding) -> tuple[Standing, str]:

@@ -142,7 +142,8 @@ def test_a_new_log_of_emptied_controllers_is_no_proof_against_the_brokers(cases:
 def test_two_leaders_of_one_epoch_lead_on_to_a_plan(cases: Path) -> None:
     lines, _ = answer_of(cases / "controllers-emptied" / "3-all-up")
     assert lines[0].startswith("UNDECIDED Nodes 2 and 3 both led epoch 2")
-    assert lines[2] == (
-        "If controllers 1, 2 and 3 were formatted anew, brokers 11 and 12 may hold the old log:   kraft-audit rescue-"
-        "plan PATH --gone 1,2,3"
+    assert lines[1] == (
+        "NEXT Start nothing. Offsets 0–33 of epoch 2 (topics audit, billing and orders) live only on nodes 11 and 12: "
+        "keep these disks, and keep 1, 2 and 3 stopped. To go on with their log:   "
+        "kraft-audit rescue-plan PATH --branch 2@0:11"
     )
