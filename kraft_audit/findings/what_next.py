@@ -79,9 +79,7 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
     elif standing.standing is Standing.STALLED:
         yield from (finding.what_to_do for finding in open_findings(folded) if finding.rule == "KQ024")
     elif standing.standing is Standing.NO_LEADER and any(each.rule == "KV017" for each in open_findings(folded)):
-        ids = configured_voters(history).suggested
-        asked = f"kraft-audit may-i start {ids[0]} {quoted} --voters {pasted_ids(ids)}" if ids else ""
-        yield f"Set controller.quorum.voters alike on every node before you start one.   {asked}".rstrip()
+        yield from _set_voters_alike(history, quoted)
     elif standing.standing is Standing.NO_LEADER and history.operator.is_running:
         text = f"{standing.majority} of controllers {listed(sorted(standing.voters))} have to reach each other"
         yield f"{text}: see their server.log and the network between them. Wipe none of them."
@@ -188,13 +186,24 @@ def _fetch_first(standing: QuorumStanding, quoted: str) -> Iterator[str]:
     yield f"If {'they are' if len(missing) > 1 else 'it is'} lost for good:   kraft-audit check {quoted} --gone {gone}"
 
 
+def _set_voters_alike(history: ClusterHistory, quoted: str) -> Iterator[str]:
+    """A node reads its controller.quorum.voters when it starts, so all stop before the first does."""
+    ids = configured_voters(history).suggested
+    asked = f"kraft-audit may-i start {ids[0]} {quoted} --voters {pasted_ids(ids)}" if ids else ""
+    if ids[1:]:
+        asked += f" --stopped {pasted_ids(ids[1:])}"
+    text = "Stop all controllers, set controller.quorum.voters alike on every node, then start them one by one."
+    yield f"{text}   {asked}".rstrip()
+
+
 def _ask_alone(alone: VoterAlone, quoted: str) -> Iterator[str]:
     """How to tell a voter that is cut off from one that is left alone; nothing is started without the last leader."""
     leader, gone = alone.leader_id, pasted_ids(alone.others)
     yield f"See whether node {leader} runs and writes. If the nodes run:   kraft-audit check {quoted} --running"
     yield f"If the disks of {listed(alone.others)} are lost:   kraft-audit check {quoted} --gone {gone}"
+    asked = f"kraft-audit may-i start {leader} {quoted} --stopped {pasted_ids({*alone.others} - {leader})}"
     text = f"Otherwise start node {leader}, the last leader, with its own disk before any other"
-    yield f"{text}: it holds all that its epoch committed.   kraft-audit may-i start {leader} {quoted}"
+    yield f"{text}: it holds all that its epoch committed.   {asked}"
 
 
 def _lead_again(folded: FoldedFindings, quoted: str) -> Iterator[str]:

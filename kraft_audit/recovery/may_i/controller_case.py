@@ -88,8 +88,12 @@ class ControllerCase:
     def in_doubt(self, doubts: Mapping[int, DiskDoubt], why: str) -> Permission:
         """Undecided, as disks that contradict themselves may do what their bytes say."""
         others = self.question.stopped | (doubts.keys() - {self.node_id})
-        stopped = pasted_ids(others)
-        without = None if self.node_id in doubts else self.command(stopped=stopped)
+        without: str | None = self.command(stopped=pasted_ids(others))
+        if self.node_id in doubts:
+            ids = self.voters.ids if self.voters else frozenset()
+            first = min((ids & self.question.stopped) - doubts.keys(), default=None)
+            others |= {self.node_id}
+            without = None if first is None else self.command(Action.START, first, pasted_ids(others - {first}))
         steps = doubt_steps(doubts, self.question.path, self.command(), without)
         return self.permission(Verdict.UNDECIDED, f"{doubt_reason(doubts)} {why}".rstrip(), *steps)
 
@@ -187,21 +191,24 @@ class ControllerCase:
     def start_more(self) -> Iterator[str]:
         """Other voters that could run too."""
         ids = self.voters.ids if self.voters else frozenset()
-        away = sorted((ids & self.question.stopped) - {self.node_id})
+        doubts = doubts_of(self.safety.disks)
+        away = sorted((ids & self.question.stopped) - {self.node_id}, key=lambda node: (node in doubts, node))
         if away:
             still = pasted_ids(self.question.stopped - {self.node_id, away[0]})
             yield f"Start more voters: {self.command(Action.START, away[0], still)}"
 
     def bootstrap(self) -> str:
+        """The option that reaches a controller, the last leader first: one that runs, and another one if any does."""
         _, leader = self.leader()
-        asked = dict.fromkeys(
-            each for each in (leader, *sorted(self.voters.ids if self.voters else ())) if each is not None
-        )
-        return controller_server(self.history, [each for each in asked if each != self.node_id or len(asked) == 1])
+        ids = dict.fromkeys((leader, *sorted(self.voters.ids if self.voters else ())))
+        down = self.question.stopped | self.question.gone
+        up = [node for node in ids if node is not None and node not in down]
+        return controller_server(self.history, [node for node in up if node != self.node_id] or up or None)
 
     def check_quorum(self, what: str = "--status") -> Iterator[str]:
         if UNKNOWN_ADDRESS not in self.bootstrap():
-            yield f"Then see who leads: kafka-metadata-quorum {self.bootstrap()} describe {what}"
+            command = f"kafka-metadata-quorum {self.bootstrap()} describe {what}"
+            yield f"Then see who leads; until a node does, this fails: {command}"
 
     def raise_kraft_version(self) -> str:
         if raises_kraft_version(self.history):

@@ -15,7 +15,7 @@ from kraft_audit.recovery.may_i.permission import Action, Permission, Question, 
 from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round, replica_end
-from kraft_audit.rules.columns.configured_voters import condition_text, configured_voters
+from kraft_audit.rules.columns.configured_voters import ConfiguredVoters, condition_text, configured_voters
 from kraft_audit.rules.columns.nodes import registrations
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
 from kraft_audit.rules.columns.voter_sets import voter_ids
@@ -160,11 +160,19 @@ class _Answers(ControllerCase):
             election = self.safety.losing(self.running)
             lost = self.may_text(election, None) if election else "They can elect two leaders, or none."
             reason = f"Nodes go by different voters: {configured.sets_text}. {lost}"
-            return self.permission(Verdict.NO, reason, set_alike, ask)
+            return self.permission(Verdict.NO, reason, set_alike, *self._emptied_first(configured), ask)
         undecided = configured.reason_undecided(self.node_id)
         if answer.verdict is not Verdict.YES or undecided is None:
             return _and_only_while(answer, configured.condition(self.node_id))
         return self.permission(Verdict.UNDECIDED, undecided, *((set_alike,) if configured.emptied else ()), ask)
+
+    def _emptied_first(self, configured: ConfiguredVoters) -> Iterator[str]:
+        """A running node that names no voters counts for none until it has read its configuration again."""
+        if self.question.action is not Action.RESTART or self.node_id in configured.emptied:
+            return
+        for node in sorted(frozenset(configured.emptied) - self.question.stopped - self.question.gone)[:1]:
+            asked = self.command(node_id=node, stopped=pasted_ids(self.question.stopped), voters=configured.suggested)
+            yield f"Node {node} reads it when it is started again, so restart it before: {asked}"
 
     def _unseen(self) -> Permission:
         reason = f"Nothing here shows the disk of node {self.node_id}."

@@ -85,7 +85,12 @@ def test_may_i_asks_every_file(
         ("foreign-cluster-id", "s11", 1, "CRITICAL    KQ010 foreign-replica"),
         ("static-scale-out-may-i", "2-new-pair-leads", 1, "CRITICAL    KV017 voters-disagree"),
         ("voters-dropped-from-config", "1-rolled-1", 1, "CRITICAL    KV017 voters-disagree"),
-        ("voters-dropped-from-config", "4-later", 1, "Set controller.quorum.voters alike on every node before"),
+        (
+            "voters-dropped-from-config",
+            "4-later",
+            1,
+            "Stop all controllers, set controller.quorum.voters alike on every node",
+        ),
         ("voters-dropped-from-config", "0-healthy", 0, "OK "),
         ("software-below-metadata-version", "2-rolled-back-3", 1, "needs Kafka 4.0 or later"),
         ("controllers-emptied", "1-controllers-formatted", 1, "Only nodes 11 and 12 hold the log, to offset 33"),
@@ -97,6 +102,23 @@ def test_check_of_one_capture(kraft_audit: Any, cases: Path, case: str, capture:
     answer = kraft_audit("check", cases / case / "in.tgz", "--capture", capture)
     assert answer.code == code
     assert said in answer.out
+
+
+def test_of_a_voter_that_is_alone_the_last_leader_is_asked_about_with_the_other_stopped(
+    kraft_audit: Any, cases: Path
+) -> None:
+    path = cases / "isolated-voter-called-quorum-stopped"
+    answer = kraft_audit("check", path)
+    assert answer.code == 1
+    (line,) = [line for line in answer.out.splitlines() if "Otherwise start node 3, the last leader" in line]
+    assert line.endswith(f"   kraft-audit may-i start 3 {path} --stopped 2")
+
+
+def test_voters_that_name_none_are_started_one_by_one_after_all_were_stopped(kraft_audit: Any, cases: Path) -> None:
+    path = cases / "voters-dropped-from-config" / "in.tgz"
+    answer = kraft_audit("check", path, "--capture", "4-later")
+    (line,) = [line for line in answer.out.splitlines() if "Stop all controllers, set controller.quorum.voters" in line]
+    assert line.endswith(f"   kraft-audit may-i start 1 {path} --voters 1,2,3 --stopped 2,3")
 
 
 NEVER_SAID = [
