@@ -35,7 +35,7 @@ from kraft_audit.rules.columns.lost_records import (
     undecided_majority,
     without_log,
 )
-from kraft_audit.rules.columns.shorter_logs import shorter_logs, shorter_reason
+from kraft_audit.rules.columns.shorter_logs import behind_a_snapshot, shorter_logs, shorter_reason
 from kraft_audit.rules.columns.unheld_records import unheld_records
 from kraft_audit.rules.columns.voter_alone import WhyAlone, claim_without_record, voter_alone
 from kraft_audit.rules.columns.voter_sets import current_set, is_voter_disk, keys_of, leaders_of
@@ -221,6 +221,8 @@ def _judged(history: ClusterHistory, rows: list[TableRow], facts: QuorumStanding
         return replace(
             facts, standing=Standing.UNDECIDED, reason=shorter, is_stopped_in_order=False, stopped_brokers=()
         )
+    if (behind := behind_a_snapshot(history, rows, facts.voters)) is not None:
+        return replace(facts, leader_id=None, reason=behind, is_stopped_in_order=False, stopped_brokers=())
     is_at_rest = facts.is_stopped_in_order and not history.operator.is_running
     alone = None if is_at_rest else voter_alone(history, rows, facts.voters)
     if alone is not None and alone.situation is WhyAlone.OPEN and not history.operator.is_running:
@@ -341,8 +343,14 @@ def _leaderless(history: ClusterHistory, rows: list[TableRow], facts: QuorumStan
         if epoch < facts.epoch and granted[voter]:
             when = f"voter {voter} was copied before it stood in epoch {facts.epoch}, and may lead it"
             return Standing.UNDECIDED, f"{when}: copy it again"
-    took_part = listed([voter for voter, epoch in facts.epochs if epoch == facts.epoch])
-    return Standing.NO_LEADER, f"no captured disk names a leader of epoch {facts.epoch}; {took_part} took part in it"
+    took_part = [voter for voter, epoch in facts.epochs if epoch == facts.epoch]
+    if is_observed and not took_part:
+        # Observers learn an epoch from a voter, which persists it before it answers.
+        observers = nouns("node", sorted({row["node_id"] for row in in_epoch if row["node_id"] is not None}))
+        which = f"{observers} knew epoch {facts.epoch}, which no voter's disk has"
+        return Standing.UNDECIDED, f"{which}: copy {nouns('voter', facts.voters)} again"
+    reason = f"no captured disk names a leader of epoch {facts.epoch}; {listed(took_part)} took part in it"
+    return Standing.NO_LEADER, reason
 
 
 def _quiet(history: ClusterHistory, rows: list[TableRow], facts: QuorumStanding) -> QuorumStanding | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from kraft_audit.capture.reached_end import ReachedEnd, shorter_than_it_was
+from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import is_emptied, newest_captures, newest_round
+from kraft_audit.rules.columns.captures import is_emptied, newest_captures, newest_round, replica_end
+from kraft_audit.rules.columns.unheld_records import WAITS_AFTER_MS
 from kraft_audit.text.readable import listed, nouns
 
 
@@ -62,3 +64,29 @@ def _beyond_all_logs(history: ClusterHistory) -> tuple[int, list[ShorterLog]]:
 def _shorter(rows: Iterable[TableRow]) -> list[ShorterLog]:
     found = ((row, shorter_than_it_was(row)) for row in rows if not is_emptied(row))
     return [ShorterLog(row, row["log_end_offset"], reached) for row, reached in found if reached is not None]
+
+
+def behind_a_snapshot(history: ClusterHistory, rows: Collection[TableRow], voters: Collection[int]) -> str | None:
+    """Why the logs show an earlier time than a snapshot that a minority has: it proves records that no log reaches.
+
+    None where a majority of the voters has it, or where it is of the epoch of the logs and hardly newer: copies of
+    nodes that run differ so far.
+    """
+    newest = max(rows, key=lambda row: row["snapshot_end_offset"] or 0, default=None)
+    end = 0 if newest is None else newest["snapshot_end_offset"] or 0
+    ends = {row["node_id"]: replica_end(row) for row in rows if row["node_id"] in voters}
+    lagging = sorted(node for node, own in ends.items() if own < end)
+    log_end = max((row["log_end_offset"] or 0 for row in rows), default=0)
+    if newest is None or log_end >= end or len(ends) - len(lagging) >= majority(len(voters)) or not lagging:
+        return None
+    written = [row["last_timestamp_ms"] for row in rows if row["last_timestamp_ms"] is not None]
+    time_ms = history.snapshot_times_ms.get(end)
+    is_near = time_ms is not None and bool(written) and time_ms - max(written) <= WAITS_AFTER_MS
+    last_epoch = max((row["last_epoch"] for row in rows if row["last_epoch"] is not None), default=-1)
+    if is_near and newest["snapshot_epoch"] <= last_epoch:
+        return None
+    return (
+        f"a snapshot of node {newest['node_id']} proves offset {end - 1} committed (epoch {newest['snapshot_epoch']}), "
+        f"and {nouns('voter', lagging)} end at {log_end} or before: their copies are older, or their disks lost "
+        f"records. Copy {nouns('voter', lagging)} again"
+    )

@@ -2,25 +2,28 @@
 
 Two situations leave these bytes. The voter is cut off, and raises its epoch with each election that it loses while the
 others go on (before pre-vote, KIP-996, Kafka 4.0, each lost election raises it). Or the others are dead, and it
-campaigns alone. Only times tell them apart: whether the others wrote records after it last persisted an epoch.
+campaigns alone. Only times tell them apart: whether the others wrote records after it last persisted an epoch. Two
+rounds of copies tell too: whether the others' log grew although the voter stood alone before.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import is_no_evidence, newest_round
+from kraft_audit.rules.columns.captures import is_no_evidence, newest_round, rounds_in_order
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.text.readable import capitalized, listed, nouns, pasted_ids
 
 DEAD_AFTER_MS: Final = 10_000
 """A leader that works writes a NoOp every half second; an older majority's last record is silence."""
+ONE_ROUND_MS: Final = 10_000
+"""Copies of one round are of moments so near: what a log holds beyond that was written after the round."""
 
 
 class WhyAlone(enum.Enum):
@@ -92,25 +95,60 @@ def voter_alone(history: ClusterHistory, rows: Collection[TableRow], voters: Col
         tuple(sorted(row["node_id"] for row in others)),
         epoch,
         leader_id,
-        _situation(list(alone.values()), others, epoch),
+        _situation(history, list(alone.values()), others, epoch),
     )
 
 
 def _recorded_epoch(history: ClusterHistory, rows: Collection[TableRow]) -> int:
-    """The newest epoch of which any log holds a record; `leader_epochs` also has epochs that disks only voted in."""
+    """The newest epoch of which any log or snapshot holds a record.
+
+    The table `leader_epochs` also has epochs that disks only voted in.
+    """
     in_logs = [row["epoch"] for row in history.rows("leader_epochs") if row["from_offset"] is not None]
-    return max([*in_logs, *(row["last_epoch"] for row in rows if row["last_epoch"] is not None)], default=-1)
+    on_disks = (row[name] for row in rows for name in ("last_epoch", "snapshot_epoch"))
+    return max([*in_logs, *(epoch for epoch in on_disks if epoch is not None)], default=-1)
 
 
-def _situation(alone: Collection[TableRow], others: Collection[TableRow], epoch: int) -> WhyAlone:
-    """By the times of the files, where copying kept them; else open."""
-    stood = [row["quorum_state_ms"] for row in alone]
-    wrote = [row["last_timestamp_ms"] for row in others if row["last_epoch"] == epoch and row["last_timestamp_ms"]]
-    if None in stood or not wrote:
+def _situation(
+    history: ClusterHistory, alone: Collection[TableRow], others: Collection[TableRow], epoch: int
+) -> WhyAlone:
+    """By the times of the files, where copying kept them, of the copies, and by earlier rounds; else open."""
+    wrote_ms = _wrote_ms(others, epoch)
+    if wrote_ms is None:
         return WhyAlone.OPEN
-    if max(wrote) > max(stood):
+    stood = [_stood_ms(history, row) for row in alone]
+    if None not in stood and wrote_ms > max(time_ms for time_ms in stood if time_ms is not None):
         return WhyAlone.CUT_OFF
-    return WhyAlone.MAJORITY_DEAD if max(stood) - max(wrote) > DEAD_AFTER_MS else WhyAlone.OPEN
+    if _grew_since(history, {row["node_id"] for row in alone}, {row["node_id"] for row in others}, epoch, wrote_ms):
+        return WhyAlone.CUT_OFF
+    persisted = [row["quorum_state_ms"] for row in alone]
+    is_silent = None not in persisted and max(persisted) - wrote_ms > DEAD_AFTER_MS
+    return WhyAlone.MAJORITY_DEAD if is_silent else WhyAlone.OPEN
+
+
+def _wrote_ms(rows: Iterable[TableRow], epoch: int) -> int | None:
+    """When the newest record of an epoch was appended, as far as logs show that end with it."""
+    return max((row["last_timestamp_ms"] for row in rows if row["last_epoch"] == epoch), default=None)
+
+
+def _stood_ms(history: ClusterHistory, row: TableRow) -> int | None:
+    """When a voter persisted its epoch, or no later than that: when its disk was copied."""
+    if row["quorum_state_ms"] is not None:
+        return int(row["quorum_state_ms"])
+    return history.copied_ms.get((row["root"], row["path"]))
+
+
+def _grew_since(
+    history: ClusterHistory, alone: Collection[int], others: Collection[int], epoch: int, wrote_ms: int
+) -> bool:
+    """Whether the others wrote records of their epoch after a round in which these voters stood alone already."""
+    for captured in rounds_in_order(history)[:-1]:
+        by_node = {row["node_id"]: row for row in captured.taken if not is_no_evidence(row)}
+        was_alone = all(node in by_node and (by_node[node]["leader_epoch"] or -1) > epoch for node in alone)
+        before_ms = _wrote_ms([row for node, row in by_node.items() if node in others], epoch)
+        if was_alone and before_ms is not None and wrote_ms - before_ms > ONE_ROUND_MS:
+            return True
+    return False
 
 
 def _names_leader(row: TableRow) -> bool:

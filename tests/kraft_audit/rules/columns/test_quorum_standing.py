@@ -140,3 +140,11 @@ def test_running_nodes_are_not_at_rest(build: HistoryBuilder) -> None:
     _in_epoch_two(build, 1, 2, 3).brokers(11).broker(11, 30, in_controlled_shutdown=True)
     assert _standing(build) is Standing.AT_REST
     assert quorum_standing(replace(build.history(), operator=RUNNING)).standing is Standing.NO_LEADER
+
+
+def test_an_observer_knows_no_epoch_that_no_voter_persisted(build: HistoryBuilder) -> None:
+    """Voters persist an epoch before they answer in it: where none has it, their copies are older."""
+    build.three_nodes().log(11, to=40).capture(11, 40, epoch=2, last_epoch=1)
+    standing = quorum_standing(build.history())
+    assert standing.standing is Standing.UNDECIDED
+    assert "node 11 knew epoch 2, which no voter's disk has: copy voters 1, 2 and 3 again" in standing.reason

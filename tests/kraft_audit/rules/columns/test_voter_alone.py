@@ -78,3 +78,45 @@ def test_a_claim_to_lead_needs_a_record_or_a_majority(build: HistoryBuilder) -> 
     build.rows["captures"][1].update(leader_epoch=50, leader_id=3)
     found = quorum_standing(build.history())
     assert (found.standing, found.leader_id) == (Standing.HEALTHY, 3)
+
+
+def two_rounds(build: HistoryBuilder, *, grew_ms: int, first_epoch: int = 7) -> HistoryBuilder:
+    """The same disks twice: voter 3 stood in `first_epoch` before, and the others' log grew by so much since."""
+    alone(build)
+    first = [dict(row, path=f"day-1/{row['path']}", capture="day-1") for row in build.rows["captures"]]
+    for row in first:
+        row.update(last_timestamp_ms=row["last_timestamp_ms"] - grew_ms, log_end_offset=40 - grew_ms // 1_000)
+    first[-1].update(leader_epoch=first_epoch)
+    for row in build.rows["captures"]:
+        row.update(capture="day-2", capture_number=1)
+    build.rows["captures"] = first + build.rows["captures"]
+    return build
+
+
+@pytest.mark.parametrize(
+    ("grew_ms", "first_epoch", "standing", "epoch"),
+    [
+        (10_000, 7, Standing.UNDECIDED, 7),
+        (10_001, 7, Standing.HEALTHY, 1),
+        (10_001, 5, Standing.HEALTHY, 1),
+        (10_001, 1, Standing.UNDECIDED, 7),  # it did not stand alone yet: the others may have died since
+    ],
+)
+def test_two_rounds_show_that_the_others_work(
+    build: HistoryBuilder, grew_ms: int, first_epoch: int, standing: Standing, epoch: int
+) -> None:
+    history = two_rounds(build, grew_ms=grew_ms, first_epoch=first_epoch).history()
+    found = quorum_standing(history)
+    assert (found.standing, found.epoch) == (standing, epoch)
+    (finding,) = build.raised("KQ026")
+    assert ("it is cut off, the others wrote records" in finding.summary) is (standing is Standing.HEALTHY)
+
+
+@pytest.mark.parametrize(
+    ("copied_ms", "standing"),
+    [(WROTE_MS, Standing.UNDECIDED), (WROTE_MS - 1, Standing.HEALTHY), (WROTE_MS + 60_000, Standing.UNDECIDED)],
+)
+def test_a_disk_stood_no_later_than_it_was_copied(build: HistoryBuilder, copied_ms: int, standing: Standing) -> None:
+    alone(build)
+    build.copied_ms = {("/captures", "node-3"): copied_ms}
+    assert quorum_standing(build.history()).standing is standing
