@@ -24,6 +24,7 @@ from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, Replic
 from kraft_audit.capture.reached_end import shorter_than_it_was
 from kraft_audit.capture.resumed.kept_log import KeptLog, NotResumableError, ReplicaPlace
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
+from kraft_audit.capture.set_aside import SetAsideLog, set_aside_log
 from kraft_audit.capture.torn_copies import KnownPart, torn_at
 from kraft_codec.errors import CodecError, Damage, Reason
 from kraft_codec.file_names import FileKind, printable
@@ -116,6 +117,7 @@ class Replica:
         """How the log and the files beside it contradict each other; None where they agree."""
         self.claimed_end: tuple[int, int] | None = None
         """Of a disk in doubt: the (last epoch, end offset) with which it may stand for election."""
+        self.set_aside: SetAsideLog | None = None
         self.is_accepted = True
         self.read_from_ms = 0
         self.read_to_ms = 0
@@ -199,6 +201,7 @@ class Replica:
         self.claimed_end = torn.claimed_end
         if not leaves_log:
             return
+        self.set_aside = set_aside_log(self.plan, self.doubt, paths, self.storage)
         self.damage.add(self.tallies[file.name], Reason.EPOCH_WENT_BACK, torn.text)
         why = f"the copy may be torn: {torn.text.replace('this file', file.name)}"
         if not log.is_resumed:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, ReplicaPlan
+from kraft_audit.capture.set_aside import SetAsideLog
 from kraft_audit.losses.replica_disks import ReplicaLogs
 from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.replay.cluster_state import missing_records
@@ -122,6 +123,7 @@ class ClusterHistory:
     * `snapshot_times_ms` are the times of the last records that snapshots contain, by end offset, where they say so.
     * `written_ms` is when something on a disk was last surely written, by root and path of the newest captures.
     * `copied_ms` is when the newest copy of a disk was made, where all its files have the time of the copy.
+    * `set_aside` are the ends of logs that are no evidence, as their bytes say.
     * `gaps` are the offsets [from, to) that the replay passed and no replica holds.
     * `is_read` is False where no batch of the log and no snapshot past offset 0 could be read, `is_replayed` where
       there was no canonical log or snapshot to replay: then a rule without a case proves nothing.
@@ -152,6 +154,7 @@ class ClusterHistory:
     operator: OperatorWord = OperatorWord()
     written_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     copied_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    set_aside: tuple[SetAsideLog, ...] = ()
     history_of: HistoryOf = ONLY_HISTORY
     snapshot_times_ms: Mapping[int, int] = field(default_factory=dict)
     history_id: str = ""

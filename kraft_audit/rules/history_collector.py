@@ -17,6 +17,7 @@ from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow
 from kraft_audit.capture.replica import copied_times_ms, written_times_ms
 from kraft_audit.capture.resumed.kept_log import NotResumableError
+from kraft_audit.capture.set_aside import SetAsideLog
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs, replica_logs
 from kraft_audit.quorum.quorum_tables import voter_set_rows
@@ -105,6 +106,7 @@ class HistoryCollector:
         self._gaps: tuple[tuple[int, int], ...] = ()
         self._altered: tuple[AlteredBatches, ...] = ()
         self._parted: tuple[PartedLog, ...] = ()
+        self._set_aside: tuple[SetAsideLog, ...] = ()
         self._snapshot_times_ms: dict[int, int] = {}
         self._written_ms: dict[tuple[str, str], int] = {}
         self._copied_ms: dict[tuple[str, str], int] = {}
@@ -179,6 +181,7 @@ class HistoryCollector:
             self._comparison.plans = plans
         self._written_ms = written_times_ms(survey.replicas)
         self._copied_ms = copied_times_ms(survey.replicas)
+        self._set_aside = tuple(each.set_aside for each in survey.replicas if each.set_aside is not None)
         self._altered = tuple(AlteredBatches.of(run, plans) for run in survey.altered)
         self._snapshot_times_ms = {
             snapshot.end_offset: time_ms for snapshot in survey.snapshots if (time_ms := snapshot.timestamp_ms)
@@ -274,6 +277,7 @@ class HistoryCollector:
             snapshot_times_ms=self._snapshot_times_ms,
             written_ms=self._written_ms,
             copied_ms=self._copied_ms,
+            set_aside=self._set_aside,
             history_of=self._plan.history_of,
             history_id=self._plan.key,
             operator=OperatorWord(self._plan.is_running, frozenset(self._plan.gone)),

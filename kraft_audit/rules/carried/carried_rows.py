@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
+from kraft_audit.capture.set_aside import SetAsideBatch, SetAsideLog
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
 from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.rules.carried.merged_batches import merged_to, split
@@ -247,6 +248,7 @@ def facts_of(history: ClusterHistory) -> bytes:
         "altered": _listed(history.altered, _altered_fields),
         "written_ms": [[*place, time_ms] for place, time_ms in history.written_ms.items()],
         "copied_ms": [[*place, time_ms] for place, time_ms in history.copied_ms.items()],
+        "set_aside": [asdict(each) for each in history.set_aside],
         "snapshot_times_ms": list(history.snapshot_times_ms.items()),
         "parted": [asdict(log) for log in history.parted],
         "last_offset": None if history.parts is None else history.parts.last_offset,
@@ -279,6 +281,7 @@ def history_from(content: bytes, plan: ClusterPlan, tables: Mapping[str, pa.Tabl
             operator=OperatorWord(plan.is_running, frozenset(plan.gone)),
             written_ms={(root, path): time_ms for root, path, time_ms in facts["written_ms"]},
             copied_ms={(root, path): time_ms for root, path, time_ms in facts["copied_ms"]},
+            set_aside=tuple(_set_aside_of(each) for each in facts["set_aside"]),
             history_of=plan.history_of,
             snapshot_times_ms=dict(facts["snapshot_times_ms"]),
             history_id=plan.key,
@@ -286,6 +289,10 @@ def history_from(content: bytes, plan: ClusterPlan, tables: Mapping[str, pa.Tabl
         )
     except (ValueError, TypeError, LookupError) as error:
         raise KeptPartsError(f"the facts of a history cannot be read: {error}") from None
+
+
+def _set_aside_of(fields: dict[str, Any]) -> SetAsideLog:
+    return SetAsideLog(**{**fields, "batches": tuple(SetAsideBatch(**each) for each in fields["batches"])})
 
 
 def _listed(values: Sequence[_Value] | None, make: Callable[[_Value], dict[str, Any]]) -> list[dict[str, Any]] | None:

@@ -40,6 +40,7 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.epoch_checkpoints import epoch_mismatches
 from kraft_audit.rules.columns.kafka_commands import add_controller, controller_server, format_disk, remove_controller
 from kraft_audit.rules.columns.log_batches import canonical_log
+from kraft_audit.rules.columns.set_aside_runs import set_aside_cases
 from kraft_audit.rules.columns.shorter_logs import shorter_logs
 from kraft_audit.rules.columns.voter_sets import current_set, set_at, voter_ids
 from kraft_audit.rules.registry import rule, texts, words_for
@@ -256,6 +257,7 @@ def kq018(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
 
 @rule("KQ022", control="log_integrity", needs=("altered", "voter_sets"))
 def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
+    yield from set_aside_cases(history, is_version=True)
     for run in history.altered or ():
         voters = set_at(history, run.from_offset)
         taken = decided_version(run, voters)

@@ -20,6 +20,7 @@ from kraft_audit.rules.columns.log_batches import (
     log_batches,
     rows_of_held,
 )
+from kraft_audit.rules.columns.set_aside_runs import set_aside_cases
 from kraft_audit.rules.families.committed_log import kq002
 from kraft_audit.rules.families.leaders import kq003, kq014
 from kraft_audit.rules.families.log_files import kq022
@@ -42,6 +43,7 @@ def kq001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     batches, log = log_batches(history), canonical_log(history)
     if not len(log.base_offset):
         return
+    yield from set_aside_cases(history, is_version=False)
     apart = ~batches.is_canonical & (batches.last_offset >= log.start_offset)
     for run in history.altered or ():  # another version of the log's own batches: KQ022 judges it
         is_altered = (batches.base_offset >= run.from_offset) & (batches.last_offset < run.to_offset)
