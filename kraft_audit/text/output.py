@@ -37,6 +37,11 @@ ROOM_MIN: Final = 60
 SLICED_ROWS: Final = 1000
 """At most so many rows of a batch are Python objects at the same time."""
 HEADING_SGR: Final = "1"
+NAME_CHARACTERS_MAX: Final = 255
+"""What a file system accepts; a topic's name has at most 249 (Topic.MAX_NAME_LENGTH, Kafka 4.3)."""
+NAME_END_CHARACTERS: Final = 60
+_LONG_NAME: Final = re.compile(rf"""[^\s"'{{}}\[\](),:;/=@|]{{{NAME_CHARACTERS_MAX + 1},}}""")
+"""A name that no file or topic can have; not a path or a file's content, which consist of shorter ones."""
 _json_string: Final = json.JSONEncoder(ensure_ascii=False).encode
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _INVISIBLE: Final = re.compile(
@@ -102,6 +107,16 @@ def _shown(character: str) -> str:
 
 def _acts(character: str) -> bool:
     return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def abridged(text: str) -> str:
+    """A line for people: of a name longer than any that Kafka or a file system accepts, both ends and its length."""
+    return text if len(text) <= NAME_CHARACTERS_MAX else _LONG_NAME.sub(_both_ends, text)
+
+
+def _both_ends(match: re.Match[str]) -> str:
+    name = match[0]
+    return f"{name[:NAME_END_CHARACTERS]}…{name[-NAME_END_CHARACTERS:]} ({len(name):,} characters)"
 
 
 def to_json(value: Any) -> str:
@@ -262,7 +277,7 @@ class Output:
 
     def _wrapped(self, text: str, hanging: int | None, sgr: str = "", colored: int | None = None) -> None:
         """Prints a line, the first so many characters of it coloured, or all: a colour's codes take no room."""
-        room, harmless = self.room, neutral(text)
+        room, harmless = self.room, abridged(neutral(text))
         for line in [harmless] if room is None else wrapped(harmless, room, hanging):
             self.line(self._in_color(line[:colored], sgr) + line[len(line[:colored]) :])
             colored = colored and 0
@@ -316,7 +331,7 @@ def _limit(column: ShownColumn) -> int:
 
 
 def _cells(row: OutputRow, columns: Sequence[ShownColumn]) -> list[str]:
-    return [to_cell(row.get(column.name)) for column in columns]
+    return [abridged(to_cell(row.get(column.name))) for column in columns]
 
 
 def _is_number(values: Sequence[Any]) -> bool:

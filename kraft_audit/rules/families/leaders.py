@@ -27,7 +27,7 @@ from kraft_audit.rules.families.epochs import epoch_evidence
 from kraft_audit.rules.families.log_files import damage_case, damage_rows
 from kraft_audit.rules.registry import rule, texts
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided
-from kraft_audit.text.readable import pasted_ids
+from kraft_audit.text.readable import listed, pasted_ids
 from kraft_codec.errors import Reason
 
 
@@ -81,13 +81,13 @@ def kq006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         grants = voters & frozenset(granting)
         subject = f"epoch {row['epoch']}"
         where = {"from_offset": change, "from_ms": row["timestamp_ms"], "epoch": row["epoch"]}
-        text = f"LeaderChange lists voters {row['voters']}, granting {granting}"
+        text = f"LeaderChange lists voters {listed(row['voters'])}, granting {listed(granting) if granting else 'none'}"
         fact = Evidence(text, offset=change, epoch=row["epoch"])
         if len(grants) < majority(len(voters)):
-            summary = f"leader {row['leader_id']} had {len(grants)} of {len(voters)} votes of {sorted(voters)}"
+            summary = f"leader {row['leader_id']} had {len(grants)} of {len(voters)} votes of {listed(sorted(voters))}"
             yield Case(subject, summary, evidence=(fact,), **where)
         elif row["leader_id"] not in voters and not _was_removed(history, row["leader_id"], change):
-            summary = f"leader {row['leader_id']} is none of the voters {sorted(voters)}"
+            summary = f"leader {row['leader_id']} is none of the voters {listed(sorted(voters))}"
             yield Case(subject, summary, evidence=(fact,), **where)
 
 
