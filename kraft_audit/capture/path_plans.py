@@ -13,7 +13,7 @@ from kraft_audit.capture.foreign_disks import FoundDisk, homes
 from kraft_audit.capture.histories import named_voters
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
-from kraft_audit.capture.scanner import header_at
+from kraft_audit.capture.scanner import sound_header_at
 from kraft_audit.text.readable import natural
 from kraft_codec.errors import ChoiceError, Damage, InputError, Reason
 from kraft_codec.file_names import FileKind, printable
@@ -324,7 +324,7 @@ def _discovered_replica(
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     wanted = [file for file in segments if is_complete or file.base_offset == 0]
-    headers = [header for file in wanted if (header := header_at(storage, file.path)) is not None]
+    headers = [header for file in wanted if (header := sound_header_at(storage, file.path)) is not None]
     first_batches = frozenset((first.base_offset, first.leader_epoch, first.crc) for first in headers)
     begun_ms = next((first.base_timestamp_ms for first in headers if first.base_offset == 0), None)
     epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)

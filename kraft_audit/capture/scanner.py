@@ -361,6 +361,19 @@ def neighbour(header: BatchHeader | None) -> Neighbour | None:
     return Neighbour(header.base_offset, header.leader_epoch)
 
 
+def sound_header_at(storage: Storage, path: str) -> BatchHeader | None:
+    """The header of a file's first batch; None where there is none, or where its bytes do not have its CRC."""
+    header = header_at(storage, path)
+    if header is None or header.size_bytes > CHUNK_BYTES_MAX:
+        return header
+    try:
+        with storage.open(path) as file:
+            index = index_batches(file.read_at(0, min(header.size_bytes, file.size_bytes)).data)
+    except CodecError:
+        return None
+    return header if len(index) and index.status[0] == 0 else None
+
+
 def header_at(
     storage: Storage, path: str, position: int = 0, planned_size_bytes: int | None = None
 ) -> BatchHeader | None:

@@ -267,7 +267,8 @@ def _admitted(history: ClusterHistory, row: TableRow, low: int) -> Iterator[Lost
 def _named_by_checkpoint(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecords]:
     """leader-epoch-checkpoint gets an entry with an epoch's first record, of an epoch that it leads before that.
 
-    One epoch may begin between the copies of the log and of this file; so two have to.
+    One epoch may begin between the copies of the log and of this file. So two have to, or the disk was surely written
+    to long after the epoch had begun.
     """
     log, end = canonical_log(history), replica_end(row)
     led_by = {led["epoch"]: led["leader_id"] for led in history.rows("leader_epochs") if led["canonical"]}
@@ -278,11 +279,15 @@ def _named_by_checkpoint(history: ClusterHistory, row: TableRow, low: int) -> It
         and log.epoch_at(entry["start_offset"]) == entry["epoch"]
         and led_by.get(entry["epoch"], row["node_id"]) != row["node_id"]
     ]
-    if row["log_end_offset"] is None or len(entries) < 2:
+    if row["log_end_offset"] is None or not entries:
         return
     last = entries[-1]
     wrote_ms, kept_ms = log.time_at(end), log.time_at(last["start_offset"])
-    if wrote_ms is not None and kept_ms is not None and kept_ms - wrote_ms >= UNSYNCED_MS:
+    if wrote_ms is None or kept_ms is None:
+        return
+    written_ms = history.written_ms.get((row["root"], row["path"]))
+    goes_on = written_ms is not None and written_ms - kept_ms > UNSYNCED_MS
+    if goes_on or (len(entries) > 1 and kept_ms - wrote_ms >= UNSYNCED_MS):
         text = f"its leader-epoch-checkpoint has epoch {last['epoch']} from offset {last['start_offset']}"
         fact = capture_evidence(row, text, offset=last["start_offset"], epoch=last["epoch"])
         yield LostRecords(row, f"held epoch {last['epoch']} from offset {last['start_offset']}", fact, None)

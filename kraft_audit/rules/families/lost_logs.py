@@ -135,7 +135,7 @@ def _stayed_empty(history: ClusterHistory) -> set[int]:
         if before_ms and now_ms - before_ms >= EMPTY_FOR_MS
         for row in now
         if not (replica_end(row) or is_log_unread(row))
-        and any(e["node_id"] == row["node_id"] and not replica_end(e) for e in before)
+        and any(e["node_id"] == row["node_id"] and not (replica_end(e) or is_log_unread(e)) for e in before)
     }
 
 

@@ -103,6 +103,20 @@ def test_two_epochs_that_only_its_own_checkpoint_names(
     assert [kind for kind, _ in status(build)] == [expected]
 
 
+@pytest.mark.parametrize(("written_ms", "expected"), [(39_000, "clear"), (39_001, "raised")])
+def test_one_epoch_that_began_ten_seconds_before_its_disk_was_last_written(
+    build: HistoryBuilder, written_ms: int, expected: str
+) -> None:
+    """The first batch of epoch 2 was written 29 s after T0."""
+    build.voters(1, 2, 3).leader_epoch(1, 1, 0, to_offset=20).leader_epoch(2, 1, 20, to_offset=60)
+    build.log(1, 2, to=20).log(1, 2, start=20, to=60, epoch=2).watermark(60, 60, end=60, epoch=2)
+    build.capture(1, 60, epoch=2).capture(2, 60, epoch=2)
+    entries = [{"epoch": 1, "start_offset": 0}, {"epoch": 2, "start_offset": 20}]
+    build.capture(3, 0, epoch=2, last_epoch=None, leader_epoch_checkpoint=entries)
+    build.written_ms = {("/captures", "node-3"): T0 + written_ms}
+    assert [kind for kind, _ in status(build)] == [expected]
+
+
 def test_a_copy_without_segments_or_quorum_state_is_undecided(build: HistoryBuilder) -> None:
     entries = [{"epoch": 1, "start_offset": 0}]
     one_lacks(build, led_by=3, epoch=3, log_end_offset=None, leader_epoch_checkpoint=entries)
@@ -134,6 +148,37 @@ def test_kq021_an_empty_voter_that_runs_and_stays_empty(build: HistoryBuilder) -
     build.capture(3, 0, epoch=1, last_epoch=None, when=MINUTE_MS, path="later/node-3", capture_number=1)
     build.rows["captures"][2]["last_timestamp_ms"] = build.rows["captures"][4]["last_timestamp_ms"] = None
     assert [kind for kind, _ in status(build, "KQ021")] == ["raised"]
+
+
+@pytest.mark.parametrize(
+    ("apart_ms", "unread", "expected"),
+    [(30_000, 0, "raised"), (29_999, 0, "undecided"), (30_000, 100, "undecided")],
+)
+def test_kq021_needs_two_empty_readings_half_a_minute_apart(
+    build: HistoryBuilder, apart_ms: int, unread: int, expected: str
+) -> None:
+    """`unread`: bytes of the earlier copy that could not be read, so that nobody knows whether it was empty."""
+    emptied(1)(build)
+    build.is_running = True
+    first = build.rows["captures"][0]["last_timestamp_ms"]
+    build.log(1, start=40, to=80).capture(1, 80, when=MINUTE_MS, path="later/node-1", capture_number=1)
+    build.rows["captures"][-1]["last_timestamp_ms"] = first + apart_ms
+    build.capture(3, 0, epoch=1, last_epoch=None, voted_id=3, when=MINUTE_MS, path="later/node-3", capture_number=1)
+    build.rows["captures"][2]["last_timestamp_ms"] = build.rows["captures"][4]["last_timestamp_ms"] = None
+    if unread:
+        build.rows["captures"][2].update(log_end_offset=None, bytes_unread=unread)
+    assert [kind for kind, _ in status(build, "KQ021")] == [expected]
+
+
+@pytest.mark.parametrize(("entry_count", "expected"), [(1, "clear"), (2, "raised")])
+def test_kq021_of_all_voters_needs_two_epochs(build: HistoryBuilder, entry_count: int, expected: str) -> None:
+    """On a first start each empty log may be read before the file that names the first epoch."""
+    entries = [{"epoch": epoch, "start_offset": 10 * epoch - 10} for epoch in range(1, entry_count + 1)]
+    build.voters(1, 2, 3)
+    for node_id in (1, 2, 3):
+        build.capture(node_id, 0, epoch=entry_count, last_epoch=None, leader_epoch_checkpoint=entries)
+    found = [finding for finding in build.findings("KQ021") if finding.status is not Status.UNDECIDED]
+    assert [(each.status.value, each.subject) for each in found] == [(expected, "voters" if entry_count > 1 else "")]
 
 
 def test_kq021_is_clear_of_voters_with_records(build: HistoryBuilder) -> None:
