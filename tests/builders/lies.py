@@ -5,6 +5,7 @@ A consistent other disk is another disk and no lie, so files are changed one at 
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import struct
@@ -16,19 +17,29 @@ from tests.builders.live_log import whole_batches
 LOG = "__cluster_metadata-0"
 EPOCH_AT = 12
 COUNT_AT = 57
-Lie = Callable[[random.Random, Path, Path], str]
-"""Changes one file of a node dir, given the dir of another node too; says what it did."""
+Lie = Callable[[random.Random, Path, Path], str | None]
+"""Changes one file of a node dir, given the dir of another node too; says what it did, None where it cannot be told."""
 
 
 def tell(seed: int, node: Path, other: Path) -> str:
-    """Tells a lie on a node's disk."""
+    """Tells a lie on a node's disk. Files keep their times: those are evidence of their own."""
     chance = random.Random(seed)  # noqa: S311
-    told = chance.choice(LIES)
-    return f"{node.name}: {told(chance, node, other)}"
+    times_ns = {path: path.stat().st_mtime_ns for path in node.rglob("*") if path.is_file()}
+    while (told := chance.choice(LIES)(chance, node, other)) is None:
+        pass
+    for path in filter(Path.is_file, node.rglob("*")):
+        time_ns = times_ns.get(path, max(times_ns.values()))
+        os.utime(path, ns=(time_ns, time_ns))
+    return f"{node.name}: {told}"
 
 
-def _segment(chance: random.Random, node: Path) -> Path:
-    return chance.choice(sorted((node / LOG).glob("*.log")))
+def _segment(chance: random.Random, node: Path) -> tuple[Path, bytearray] | None:
+    """A segment that holds more than a batch's header."""
+    files = [path for path in sorted((node / LOG).glob("*.log")) if path.stat().st_size > COUNT_AT + 4]
+    if not files:
+        return None
+    path = chance.choice(files)
+    return path, bytearray(path.read_bytes())
 
 
 def _rewrite(path: Path, data: bytes | bytearray) -> str:
@@ -36,28 +47,30 @@ def _rewrite(path: Path, data: bytes | bytearray) -> str:
     return path.name
 
 
-def batch_epoch(chance: random.Random, node: Path, _: Path) -> str:
+def batch_epoch(chance: random.Random, node: Path, _: Path) -> str | None:
     """One bit of the epoch of one batch, often the last: no CRC covers it."""
-    path = _segment(chance, node)
-    data = bytearray(path.read_bytes())
+    segment = _segment(chance, node)
+    if segment is None:
+        return None
+    path, data = segment
     starts, at = [], 0
     for batch in whole_batches(bytes(data)):
         starts.append(at)
         at += len(batch.data)
     if not starts:
-        return "an empty log, left as it is"
+        return None
     number = chance.choice([len(starts) - 1, chance.randrange(len(starts))])
     (epoch,) = struct.unpack_from(">i", data, starts[number] + EPOCH_AT)
     struct.pack_into(">i", data, starts[number] + EPOCH_AT, epoch ^ (1 << chance.randrange(6)))
     return f"{_rewrite(path, data)}: epoch of batch {number} of {len(starts)}"
 
 
-def batch_count(chance: random.Random, node: Path, _: Path) -> str:
+def batch_count(chance: random.Random, node: Path, _: Path) -> str | None:
     """One bit of a batch's record count."""
-    path = _segment(chance, node)
-    data = bytearray(path.read_bytes())
-    if len(data) <= COUNT_AT + 4:
-        return "a short log, left as it is"
+    segment = _segment(chance, node)
+    if segment is None:
+        return None
+    path, data = segment
     data[COUNT_AT + 3] ^= 1 << chance.randrange(4)
     return f"{_rewrite(path, data)}: record count"
 
@@ -72,10 +85,12 @@ def any_bit(chance: random.Random, node: Path, _: Path) -> str:
     return f"{_rewrite(path, data)}: a bit of byte {at}"
 
 
-def cut_log(chance: random.Random, node: Path, _: Path) -> str:
+def cut_log(chance: random.Random, node: Path, _: Path) -> str | None:
     """A log that ends early, within a batch or between two."""
-    path = _segment(chance, node)
-    data = path.read_bytes()
+    segment = _segment(chance, node)
+    if segment is None:
+        return None
+    path, data = segment
     length = chance.choice([0, chance.randrange(len(data) + 1), min(len(data), chance.randrange(1_000))])
     return f"{_rewrite(path, data[:length])}: cut to {length} of {len(data)}"
 
@@ -87,11 +102,11 @@ def no_file(chance: random.Random, node: Path, _: Path) -> str:
     return f"{path.name}: gone"
 
 
-def checkpoint(chance: random.Random, node: Path, _: Path) -> str:
+def checkpoint(chance: random.Random, node: Path, _: Path) -> str | None:
     """leader-epoch-checkpoint names another epoch or offset, one more, or one less."""
     path = node / LOG / "leader-epoch-checkpoint"
     if not path.exists():
-        return "no leader-epoch-checkpoint, left as it is"
+        return None
     version, _count, *lines = path.read_text().splitlines()
     entries = [list(map(int, line.split())) for line in lines]
     what = chance.choice(["epoch", "offset", "more", "less"])
@@ -108,11 +123,11 @@ def checkpoint(chance: random.Random, node: Path, _: Path) -> str:
     return f"{path.name}: {what}, now {entries}"
 
 
-def quorum_state(chance: random.Random, node: Path, _: Path) -> str:
+def quorum_state(chance: random.Random, node: Path, _: Path) -> str | None:
     """quorum-state names another epoch, leader or vote."""
     path = node / LOG / "quorum-state"
     if not path.exists():
-        return "no quorum-state, left as it is"
+        return None
     text = path.read_text()
     for name in chance.sample(["leaderEpoch", "leaderId", "votedId"], chance.randrange(1, 4)):
         value = chance.choice([-1, 1, 2, 3]) if name != "leaderEpoch" else chance.randrange(60)
@@ -121,9 +136,11 @@ def quorum_state(chance: random.Random, node: Path, _: Path) -> str:
     return f"{path.name}: {text}"
 
 
-def identity(chance: random.Random, node: Path, other: Path) -> str:
+def identity(chance: random.Random, node: Path, other: Path) -> str | None:
     """meta.properties says another node, cluster or directory."""
     path = node / "meta.properties"
+    if not path.exists() or not (other / "meta.properties").exists():
+        return None
     name = chance.choice(["node.id", "directory.id", "cluster.id"])
     (value,) = re.findall(rf"(?m)^{name}=(.*)$", (other / "meta.properties").read_text()) or [""]
     if name == "cluster.id":
@@ -132,15 +149,18 @@ def identity(chance: random.Random, node: Path, other: Path) -> str:
     return f"{path.name}: {name}={value}"
 
 
-def renamed_snapshot(chance: random.Random, node: Path, _: Path) -> str:
+def renamed_snapshot(chance: random.Random, node: Path, _: Path) -> str | None:
     """A snapshot gets another name."""
     files = sorted((node / LOG).glob("*-*.checkpoint"))
     if not files:
-        return "no snapshot, left as it is"
+        return None
     path = chance.choice(files)
-    name = f"{chance.randrange(1, 200):020d}-{chance.randrange(1, 4):010d}.checkpoint"
-    (node / LOG / name).write_bytes(path.read_bytes())
-    return f"{path.name}: also as {name}"
+    target = path.with_name(f"{chance.randrange(1, 200):020d}-{chance.randrange(1, 4):010d}.checkpoint")
+    is_moved = chance.random() < 0.5
+    target.write_bytes(path.read_bytes())
+    if is_moved and path != target:
+        path.unlink()
+    return f"{path.name}: {'' if is_moved else 'also '}as {target.name}"
 
 
 def foreign(chance: random.Random, node: Path, other: Path) -> str:

@@ -97,6 +97,13 @@ class ControllerCase:
         steps = doubt_steps(doubts, self.question.path, self.command(), without)
         return self.permission(Verdict.UNDECIDED, f"{doubt_reason(doubts)} {why}".rstrip(), *steps)
 
+    def may_hold_more(self, doubts: Mapping[int, DiskDoubt]) -> Permission:
+        """Undecided, as these disks may hold committed records that the others lack, whether they run or not."""
+        lost = self.command(gone=pasted_ids(self.question.gone | doubts.keys()))
+        steps = doubt_steps(doubts, self.question.path, self.command(), None)
+        reason = f"{doubt_reason(doubts)} Committed records may be there alone."
+        return self.permission(Verdict.UNDECIDED, reason, *steps, f"If it is lost for good: {lost}")
+
     def loss_text(self, election: Election) -> str:
         at = self.safety.chain.epoch_at(election.offset)
         epoch = "" if at is None else f" (epoch {at})"
@@ -172,12 +179,13 @@ class ControllerCase:
         node_id: int | None = None,
         stopped: str | None = None,
         voters: Collection[int] = (),
+        gone: str = "",
     ) -> str:
         question = self.question
         asked = question.node_id if node_id is None else node_id
         words = ["kraft-audit", "may-i", action or question.action, str(asked), shlex.quote(question.path)]
-        if question.gone:
-            words += ["--gone", pasted_ids(question.gone)]
+        if gone := gone or pasted_ids(question.gone):
+            words += ["--gone", gone]
         if stopped is not None:
             words += ["--stopped", stopped] if stopped else []
         elif question.stopped and node_id is None:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from kraft_audit.capture.disk_trust import DiskTrust
 from kraft_audit.quorum.open_interval import DIFFERENT_MOMENTS
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.recovery.may_i.controller_case import ControllerCase
 from kraft_audit.recovery.may_i.doubted_disks import doubts_of
+from kraft_audit.recovery.may_i.electorate import DiskDoubt
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory
@@ -69,17 +71,43 @@ def _order_first(question: Question, rival: RivalCapture) -> Permission:
 
 
 def _without_doubt(question: Question, safety: StartSafety, history: ClusterHistory) -> Permission:
-    """The answer; no *yes* about a disk that contradicts itself, and none that needs such a disk to run."""
+    """The answer; no *yes* about a disk that is no evidence, and none that rests on what such a disk holds."""
     case = _Answers(question, safety, history)
     answer, doubts = case.answer(), doubts_of(case.running)
     if question.node_id in doubts:
         own = {question.node_id: doubts[question.node_id]}
         return answer if answer.verdict is Verdict.NO else case.in_doubt(own, "")
-    if answer.verdict is not Verdict.YES or not doubts:
+    if answer.verdict is not Verdict.YES:
+        return answer
+    kept = {node: doubt for node, doubt in _unproven(safety, history).items() if node not in question.gone}
+    if question.action is not Action.REMOVE and safety.may_hold_more(kept):
+        return case.may_hold_more(kept)
+    if not doubts:
         return answer
     away = replace(question, stopped=question.stopped | doubts.keys())
     without = _Answers(away, safety, history).answer()
     return answer if without.verdict is Verdict.YES else case.in_doubt(doubts, without.reason)
+
+
+def _unproven(safety: StartSafety, history: ClusterHistory) -> dict[int, DiskDoubt]:
+    """The disks that are no evidence, or may be none.
+
+    Of a disk whose log is empty its own files may name epochs of it; of one that persisted an epoch of which no log
+    holds a record, and which no majority persisted, nobody knows in which epoch it got its last records.
+    """
+    distrusted = {each.node_id for each in quorum_standing(history).distrusted if each.trust is DiskTrust.EMPTY}
+    listed_before = {row["node_id"] for row in newest_round(history) if row["leader_epoch_checkpoint"]}
+    emptied = DiskDoubt("its log is empty, and leader-epoch-checkpoint is not")
+    recorded = safety.chain.end[0]
+    ahead = [disk for disk in safety.disks if disk.state is not None and disk.state.epoch > recorded]
+    needed = majority(len(safety.chain.voters_at_end.ids)) if safety.chain.voters_at_end else 1
+    unseen = "it persisted epoch {}, of which no log holds a record"
+    alone = {
+        disk.node_id: DiskDoubt(unseen.format(disk.state.epoch), disk.end)
+        for disk in ahead
+        if disk.state is not None and len({each.node_id for each in ahead}) < needed
+    }
+    return {**alone, **dict.fromkeys(distrusted & listed_before, emptied), **doubts_of(safety.disks)}
 
 
 def is_first_start(history: ClusterHistory) -> bool:

@@ -145,7 +145,7 @@ def _doubts(survey: Survey, newest: ProvenRound) -> dict[int, DiskDoubt]:
 
     A log that is read and empty stands for election as an empty one, whatever the disk held once.
     """
-    doubts: dict[int, DiskDoubt] = {}
+    doubts = _refused(survey, newest)
     for number in newest.replicas:
         replica = survey.replicas[number]
         if replica.log is not None and replica.log.torn is None and replica.log.end_offset == 0:
@@ -154,6 +154,19 @@ def _doubts(survey: Survey, newest: ProvenRound) -> dict[int, DiskDoubt]:
             reason = replica.doubt or "its log could not be read"
             doubts[replica.plan.node_id] = DiskDoubt(reason, replica.claimed_end or EMPTY_END)
     return doubts
+
+
+def _refused(survey: Survey, newest: ProvenRound) -> dict[int, DiskDoubt]:
+    """The disks in this round whose files name another cluster, where the node has no other disk."""
+    number = survey.replicas[newest.replicas[0]].plan.capture_number
+    known = {survey.replicas[each].plan.node_id for each in newest.replicas}
+    refused = (
+        replica.plan.node_id
+        for replica in survey.replicas
+        if not replica.is_accepted and replica.plan.capture_number == number
+    )
+    reason = "its files name another cluster"
+    return {node_id: DiskDoubt(reason) for node_id in refused if node_id is not None and node_id not in known}
 
 
 def _is_archived(survey: Survey, captured: ProvenRound) -> bool:

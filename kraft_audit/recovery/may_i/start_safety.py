@@ -19,6 +19,7 @@ from kraft_audit.quorum.quorum_evidence import (
     LeaderStart,
     LogChain,
     QuorumEvidence,
+    majority,
 )
 from kraft_audit.quorum.voter_history import VoterSet
 from kraft_audit.recovery.may_i.electorate import EMPTY_END, NO_EPOCH, DiskDoubt, Electorate, VoterDisk
@@ -86,6 +87,22 @@ class StartSafety:
         sets = {id(voter_set): voter_set for disk in self.disks for voter_set in disk.voter_sets}
         sets |= {id(voter_set): voter_set for voter_set in (self.chain.voter_sets if with_earlier else ())}
         return frozenset().union(*(voter_set.ids for voter_set in sets.values()))
+
+    def may_hold_more(self, doubts: Mapping[int, DiskDoubt]) -> bool:
+        """Whether these voters may hold committed records that no disk holds which is evidence.
+
+        Their bytes say so, or say nothing. Who led the last epoch counted its own records before they had reached its
+        disk, so they make a majority with it. Without them a majority was read, which holds what is committed.
+        """
+        voters, epoch = self.chain.voters_at_end, self.chain.end[0]
+        if voters is None:
+            return False
+        held = max((disk.held_to for disk in self.disks if disk.node_id not in doubts), default=0)
+        more = {node for node, doubt in doubts.items() if doubt.claimed_end == EMPTY_END or doubt.claimed_end[1] > held}
+        start = self.chain.leaders.get(epoch)
+        led = {disk.state.leader_id for disk in self.disks if disk.state is not None and disk.state.epoch == epoch}
+        leaders = (led if start is None else {start.leader_id}) & voters.ids
+        return bool(more) and len(leaders | (voters.ids & more)) >= majority(len(voters.ids))
 
     def with_disks(self, disks: Iterable[VoterDisk]) -> StartSafety:
         return replace(self, disks=tuple(disks))
