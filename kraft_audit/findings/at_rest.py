@@ -8,6 +8,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_returns import feature_levels
 from kraft_audit.rules.columns.broker_stops import Stop, broker_stops, last_voter
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding
+from kraft_audit.rules.columns.rivals import last_voter_text
 from kraft_audit.text.readable import capitalized, nouns, when
 from kraft_codec.schemas.releases import FIRST_LEVEL_WITH_CONTROLLED_SHUTDOWN, METADATA_VERSION_FEATURE
 
@@ -45,5 +46,5 @@ def _how_stopped(history: ClusterHistory, standing: QuorumStanding) -> str:
         text += f"; {who} led nothing and stopped at once, which the log shows as a fence"
     last = last_voter(history, standing.voters)
     if last is not None:
-        text += f"; node {last.node_id} stopped last, or still runs without a majority: ask it"
+        text += f"; {last_voter_text(last)}"
     return text

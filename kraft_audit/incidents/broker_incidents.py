@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from kraft_audit.incidents.early_stops import early_stops
 from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind
-from kraft_audit.incidents.rivals import ADVICE, rivals_of_loop, rivals_text
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_returns import feature_levels
 from kraft_audit.rules.columns.broker_stops import BrokerStop, Stop, broker_stops, stopped_uncommitted
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.nodes import Absence, Departure, broker_states, in_groups
 from kraft_audit.rules.columns.quorum_standing import quorum_standing
+from kraft_audit.rules.columns.rivals import rivals_of_loop, rivals_text
 from kraft_audit.text.readable import duration, listed, nouns
 from kraft_codec.schemas.releases import FIRST_LEVEL_WITH_CONTROLLED_SHUTDOWN, METADATA_VERSION_FEATURE
 
@@ -26,6 +26,18 @@ LOOP_RUN_MS: Final = 30_000
 """A process that ran for longer between two ends is in no loop."""
 MOVES_TAKE_MS: Final = 5_000
 """So long before its fence a broker of 3.2 may have begun its shutdown; stops of strangers took 0.1 s."""
+
+ADVICE: Final[Mapping[IncidentKind, str]] = {
+    IncidentKind.BROKER_FREEZE: (
+        "Do not wipe it. Look at GC pauses, disk waits and the network to the controllers at these times; restart it "
+        "only if it stays fenced, by a controlled shutdown."
+    ),
+    IncidentKind.RESTART_LOOP: (
+        "Stop whatever restarts it, and keep its disk: each start without a clean stop may cost it its place in the "
+        "ISR or ELR. Read the last lines of its server.log, mend the cause, then start it once."
+    ),
+}
+"""What to do about an open incident of a kind, where no finding's advice says it."""
 
 
 def broker_incidents(history: ClusterHistory) -> Iterator[Incident]:

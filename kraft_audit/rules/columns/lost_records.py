@@ -26,6 +26,7 @@ from kraft_audit.rules.columns.captures import (
     replica_name,
 )
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
+from kraft_audit.rules.columns.rivals import DiskLoss
 from kraft_audit.rules.columns.voter_sets import canonical_changes, current_set, is_voter_disk, keys_of, set_at
 from kraft_audit.rules.rule_model import Evidence
 from kraft_audit.text.readable import listed, nouns, when
@@ -39,12 +40,14 @@ class LostRecords:
     """What one voter's disk lacks although it held it: `proof` says why it did, `fact` where that stands.
 
     `needed` is what would decide it where the copy may be older than the proof; None where it was read after it.
+    `became`: what became of the disk, as far as its files show.
     """
 
     row: TableRow
     proof: str
     fact: Evidence
     needed: str | None
+    became: DiskLoss
 
     @property
     def node_id(self) -> int:
@@ -59,14 +62,34 @@ class LostRecords:
         """What happened to the disk, as one would say it."""
         name = replica_name(self.row)
         if self.needed is None:
-            what = "was replaced or wiped" if self.end_offset == 0 else "went back to an earlier state"
-            return f"{name}'s disk {what}: it {self.proof} and now ends at offset {self.end_offset}"
+            return (
+                f"{name}'s disk {_WHAT_IT_DID[self.became]}: it {self.proof} and now ends at offset {self.end_offset}"
+            )
         return f"{name} {self.proof}, and its copy ends at offset {self.end_offset}: {self.needed}"
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         state = "no persisted epoch" if self.row["leader_epoch"] is None else f"epoch {self.row['leader_epoch']}"
         return (self.fact, capture_evidence(self.row, f"ends at {self.end_offset}, {state}", offset=self.end_offset))
+
+
+_WHAT_IT_DID: Final = {
+    DiskLoss.EMPTIED: "lost its log",
+    DiskLoss.EMPTIED_OR_REPLACED: "was replaced or wiped",
+    DiskLoss.REPLACED: "was replaced",
+    DiskLoss.CUT: "lost the end of its log",
+    DiskLoss.WENT_BACK: "went back to an earlier state",
+}
+
+
+def disk_loss(history: ClusterHistory, row: TableRow, earlier: TableRow | None = None) -> DiskLoss:
+    """What became of a voter's disk that lacks what it held; `earlier` is a copy of it from before."""
+    if earlier is not None and earlier["directory_id"] != row["directory_id"]:
+        return DiskLoss.REPLACED
+    if replica_end(row):
+        return DiskLoss.WENT_BACK
+    is_named = (row["node_id"], row["directory_id"]) in _keys_of(current_set(history))
+    return DiskLoss.EMPTIED if is_named and row["directory_id"] is not None else DiskLoss.EMPTIED_OR_REPLACED
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +254,7 @@ def _led(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecor
         # Before it leads, a candidate persists the epoch and a vote for itself: one that knows of neither forgot them.
         forgot = row["leader_epoch"] == epoch and row["node_id"] not in (row["leader_id"], row["voted_id"])
         needed = None if forgot else _needed(history, row, epoch, wrote_ms)
-        yield LostRecords(row, f"led epoch {epoch}", fact, needed)
+        yield LostRecords(row, f"led epoch {epoch}", fact, needed, disk_loss(history, row))
 
 
 def _voted(history: ClusterHistory, row: TableRow) -> Iterator[LostRecords]:
@@ -245,7 +268,8 @@ def _voted(history: ClusterHistory, row: TableRow) -> Iterator[LostRecords]:
             continue
         text = f"LeaderChange of epoch {epoch}: granting voters {led['granting_voters']}"
         fact = Evidence(text, offset=change, epoch=epoch, timestamp_ms=led["timestamp_ms"])
-        yield LostRecords(row, f"voted in epoch {epoch}", fact, _needed(history, row, epoch, led["timestamp_ms"]))
+        needed = _needed(history, row, epoch, led["timestamp_ms"])
+        yield LostRecords(row, f"voted in epoch {epoch}", fact, needed, disk_loss(history, row))
 
 
 def _admitted(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecords]:
@@ -261,7 +285,8 @@ def _admitted(history: ClusterHistory, row: TableRow, low: int) -> Iterator[Lost
         text = f"voter set at offset {change.offset} admits voter {row['node_id']}"
         fact = Evidence(text, offset=change.offset, epoch=epoch, timestamp_ms=change.row["timestamp_ms"])
         proof = f"was admitted as a voter at offset {change.offset}"
-        yield LostRecords(row, proof, fact, _needed(history, row, epoch, change.row["timestamp_ms"]))
+        needed = _needed(history, row, epoch, change.row["timestamp_ms"])
+        yield LostRecords(row, proof, fact, needed, disk_loss(history, row))
 
 
 def _named_by_checkpoint(history: ClusterHistory, row: TableRow, low: int) -> Iterator[LostRecords]:
@@ -290,7 +315,8 @@ def _named_by_checkpoint(history: ClusterHistory, row: TableRow, low: int) -> It
     if goes_on or (len(entries) > 1 and kept_ms - wrote_ms >= UNSYNCED_MS):
         text = f"its leader-epoch-checkpoint has epoch {last['epoch']} from offset {last['start_offset']}"
         fact = capture_evidence(row, text, offset=last["start_offset"], epoch=last["epoch"])
-        yield LostRecords(row, f"held epoch {last['epoch']} from offset {last['start_offset']}", fact, None)
+        proof = f"held epoch {last['epoch']} from offset {last['start_offset']}"
+        yield LostRecords(row, proof, fact, None, DiskLoss.CUT)
 
 
 def _needed(history: ClusterHistory, row: TableRow, epoch: int, time_ms: int | None) -> str | None:

@@ -35,6 +35,7 @@ from kraft_audit.rules.columns.lost_records import (
     undecided_majority,
     without_log,
 )
+from kraft_audit.rules.columns.rivals import last_voter_text
 from kraft_audit.rules.columns.shorter_logs import behind_a_snapshot, shorter_logs, shorter_reason
 from kraft_audit.rules.columns.unheld_records import unheld_records
 from kraft_audit.rules.columns.voter_alone import WhyAlone, claim_without_record, voter_alone
@@ -211,8 +212,7 @@ def _judged(history: ClusterHistory, rows: list[TableRow], facts: QuorumStanding
         reason = f"{len(facts.captured)} of {len(facts.voters)} voters captured; copy {copies} too"
         if (last := last_voter(history, facts.voters)) is not None:
             stopped = f"{nouns('node', last.stopped)} stopped in order until {when(last.since_ms)}"
-            ran_on = "ran on without a majority" if last.ran_on else "stopped last, or still runs without a majority"
-            reason += f". {stopped}, node {last.node_id} {ran_on}: ask it"
+            reason += f". {stopped}, {last_voter_text(last)}"
         return replace(facts, standing=Standing.NOT_JUDGED, reason=reason)
     has_batches = history.has("batches")
     if has_batches and (contradiction := _contradiction(history, facts.epoch)) is not None:

@@ -40,6 +40,7 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.epoch_checkpoints import epoch_mismatches
 from kraft_audit.rules.columns.kafka_commands import add_controller, controller_server, format_disk, remove_controller
 from kraft_audit.rules.columns.log_batches import canonical_log
+from kraft_audit.rules.columns.rivals import CAUSES_OF_VERSIONS
 from kraft_audit.rules.columns.set_aside_runs import set_aside_cases
 from kraft_audit.rules.columns.shorter_logs import shorter_logs
 from kraft_audit.rules.columns.voter_sets import current_set, set_at, voter_ids
@@ -275,16 +276,17 @@ def kq022(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 elif cause is VersionCause.ALTERED and replica.node_id is not None:
                     ask = audit_command(history, "may-i", "format", replica.node_id)
                     words = {"what_to_do": f"{texts()['KQ022']['what_to_do']} Ask before:   {ask}"}
-                yield Case(named_replica(replica), f"{text}; {agreement}", **at, **words)
+                yield Case(named_replica(replica), f"{text}; {agreement}", **at, **_with_rivals(words, cause))
             continue
         sides = " and ".join(map(named_replicas, run.versions))
         count = "unknown voters" if voters is None else f"the {len(voters['voters'])} voters"
+        cause = cause_of(history, run, run.versions[1][0])
         yield Case(
             named_replica(run.versions[1][0]),
             f"{sides} hold different bytes at {where} (epoch {run.epoch}, valid CRCs), {agreement}; "
             f"no version is held by a majority of {count}, so that disks alone do not say which is the log",
             **at,
-            **words_for("KQ022", _OPEN_WORDS.get(cause_of(history, run, run.versions[1][0]), "undecided_led_twice")),
+            **_with_rivals(words_for("KQ022", _OPEN_WORDS.get(cause, "undecided_led_twice")), cause),
         )
 
 
@@ -301,6 +303,11 @@ def _agreement(run: AlteredBatches) -> str:
 def _words_of(cause: VersionCause) -> dict[str, Any]:
     """The rule's own words are about bytes that were changed on a disk."""
     return {} if cause is VersionCause.ALTERED else words_for("KQ022", cause.value)
+
+
+def _with_rivals(words: dict[str, Any], cause: VersionCause) -> dict[str, Any]:
+    """The words with the situations that leave such versions, and what decides."""
+    return {**words, "why": f"{words.get('why', texts()['KQ022']['why'])} {CAUSES_OF_VERSIONS[cause].text}"}
 
 
 def _versions(run: AlteredBatches) -> Iterator[Evidence]:

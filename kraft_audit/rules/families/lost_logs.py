@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -23,10 +23,11 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.kafka_commands import what_to_do
 from kraft_audit.rules.columns.log_batches import log_batches
-from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, lost_voters, start_is_safe
+from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, disk_loss, lost_voters, start_is_safe
+from kraft_audit.rules.columns.rivals import CAUSES_OF_LOSS, DiskLoss
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.rules.families.committed_log import is_after
-from kraft_audit.rules.registry import rule, words_for
+from kraft_audit.rules.registry import rule, texts, words_for
 from kraft_audit.rules.rule_model import Case, Thresholds, undecided
 from kraft_audit.text.readable import capitalized, listed
 
@@ -78,16 +79,27 @@ def _set_case(history: ClusterHistory, losses: LostVoters, went_back: list[int])
         ". ".join(map(capitalized, (*sentences, losses.sentence))),
         from_offset=losses.from_offset,
         evidence=tuple(facts),
-        **_words("KQ020", history, losses, went_back),
+        **_words("KQ020", history, losses, {each.became for each in losses.proven}, went_back),
     )
 
 
 def _words(
-    rule_id: str, history: ClusterHistory, losses: LostVoters, went_back: Collection[int] = ()
+    rule_id: str,
+    history: ClusterHistory,
+    losses: LostVoters,
+    became: Collection[DiskLoss],
+    went_back: Collection[int] = (),
 ) -> dict[str, Any]:
-    """What to do, and why it matters where no election can lose anything."""
+    """What to do, and why it matters, where no election can lose anything too; with what became of the disks."""
     why = words_for(rule_id, "held_by_others") if start_is_safe(history, losses) else {}
-    return {**why, "what_to_do": what_to_do(history, losses, went_back)}
+    words = {**why, "what_to_do": what_to_do(history, losses, went_back)}
+    return {**words, "why": _why(rule_id, words, became)}
+
+
+def _why(rule_id: str, words: Mapping[str, Any], became: Collection[DiskLoss]) -> str:
+    """Why it matters, after the situations that leave such a disk."""
+    rivals = [CAUSES_OF_LOSS[each].text for each in DiskLoss if each in became]
+    return " ".join(filter(None, (*rivals, words.get("why", texts()[rule_id]["why"]))))
 
 
 def _voter_case(history: ClusterHistory, losses: LostVoters, lost: LostRecords) -> Case:
@@ -96,7 +108,7 @@ def _voter_case(history: ClusterHistory, losses: LostVoters, lost: LostRecords) 
         f"{lost.sentence}; offset {losses.low - 1} is committed",
         from_offset=lost.end_offset,
         evidence=lost.evidence,
-        **_words("KQ020", history, losses),
+        **_words("KQ020", history, losses, {lost.became}),
     )
 
 
@@ -119,7 +131,8 @@ def kq021(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             why = "it is new or behind, as far as is known" if lost is None else f"it {lost.proof}"
             yield undecided(name, f"{name}'s log is empty; {why}: {copy}", from_offset=0)
             continue
-        yield Case(name, summary, from_offset=0, evidence=evidence, **_words("KQ021", history, losses))
+        words = _words("KQ021", history, losses, {disk_loss(history, row)} if lost is None else {lost.became})
+        yield Case(name, summary, from_offset=0, evidence=evidence, **words)
     if (case := _all_empty(history)) is not None:
         yield case
 
@@ -207,11 +220,12 @@ def _went_back_case(
     if (doubt := order_in_doubt(history, earlier, row)) is not None:
         reason = f"one copy of {name} holds offsets {from_offset}–{to_offset - 1}, another lacks them; {doubt}"
         return undecided(name, reason, from_offset=from_offset)
-    voter_set, words = current_set(history), {}
+    voter_set, became, words = current_set(history), {disk_loss(history, row, earlier)}, dict[str, Any]()
     if voter_set is not None and len(voter_set["voters"]) == 1:
         words = words_for("KQ020", "only_voter")
     elif number in {lacking["node_id"] for lacking in losses.lacking}:
-        words = _words("KQ020", history, losses, [number])
+        words = _words("KQ020", history, losses, (), [number])
+    words["why"] = _why("KQ020", words, became)
     return Case(
         name,
         f"{name} lacks what was committed from {from_offset} on, and held it up to {to_offset} before",

@@ -11,6 +11,8 @@ import pytest
 
 import kraft_audit as package
 from kraft_audit.findings.answer import answer_lines
+from kraft_audit.rules.columns.altered_runs import VersionCause
+from kraft_audit.rules.columns.rivals import CAUSES_OF_VERSIONS
 from kraft_audit.rules.registry import texts
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.files.state_files import QuorumState
@@ -66,9 +68,11 @@ def found(folder: Path, logs: Mapping[int, list[bytes]], epoch: int) -> Finding:
     return findings[0]
 
 
-def why(case: str | None) -> str:
+def why(case: str | None, cause: VersionCause) -> str:
+    """The words of a case, and after them what may have brought it about."""
     text = texts()["KQ022"]
-    return str(text["why"] if case is None else text["cases"][case]["why"])
+    words = text["why"] if case is None else text["cases"][case]["why"]
+    return f"{words} {CAUSES_OF_VERSIONS[cause].text}"
 
 
 BASE = appended(appended(Log(), 1, 1, "a", "b"), 1, 2, "c", "d", "e")
@@ -80,7 +84,7 @@ def test_bytes_that_were_changed_in_place(tmp_path: Path, number: int, moved_ms:
     batches = list(BASE.batches)
     batches[number] = changed(batches[number], moved_ms=moved_ms)
     finding = found(tmp_path, {1: batches, 2: BASE.batches, 3: BASE.batches}, epoch=2)
-    assert (finding.subject, finding.why) == ("node 1", why(None))
+    assert (finding.subject, finding.why) == ("node 1", why(None, VersionCause.ALTERED))
 
 
 @pytest.mark.parametrize("holders", [(1,), (1, 2)])
@@ -94,10 +98,10 @@ def test_an_epoch_that_was_led_again_after_a_restore(tmp_path: Path, holders: tu
     logs = {voter: [*(again if voter in holders else first).batches, *tail] for voter in range(1, VOTERS + 1)}
     finding = found(tmp_path, logs, epoch=3)
     if len(holders) == 1:
-        assert (finding.subject, finding.why) == ("node 1", why("restored"))
+        assert (finding.subject, finding.why) == ("node 1", why("restored", VersionCause.RESTORED))
         assert "replace it" in next_step(tmp_path)
     else:
-        assert (finding.subject, finding.why) == ("node 3", why("outvoted"))
+        assert (finding.subject, finding.why) == ("node 3", why("outvoted", VersionCause.OUTVOTED))
         assert "do not wipe" in finding.what_to_do
         assert "replace it" not in next_step(tmp_path)
 
@@ -108,7 +112,7 @@ def test_a_disk_that_began_again_and_followed(tmp_path: Path) -> None:
     tail = appended(first, 2, 2, "z", at_ms=LATER_MS + 1_000).batches[len(first.batches) :]
     logs = {voter: [*(again if voter == 1 else first).batches, *tail] for voter in range(1, VOTERS + 1)}
     finding = found(tmp_path, logs, epoch=2)
-    assert (finding.subject, finding.why) == ("node 1", why("began_again"))
+    assert (finding.subject, finding.why) == ("node 1", why("began_again", VersionCause.BEGAN_AGAIN))
     assert finding.summary.endswith("; after it they agree")
 
 
@@ -119,7 +123,7 @@ def test_disks_that_differ_at_their_ends_may_be_altered_or_clones(tmp_path: Path
     longer = Log(BASE.next_offset, BASE.epoch, LATER_MS + 7, list(BASE.batches))
     longer.topic("true")
     finding = found(tmp_path, {1: cloned.batches, 2: longer.batches, 3: longer.batches}, epoch=2)
-    assert (finding.subject, finding.why) == ("node 1", why("unclear"))
+    assert (finding.subject, finding.why) == ("node 1", why("unclear", VersionCause.UNCLEAR))
 
 
 def test_without_a_majority_the_cause_is_said_and_the_log_is_open(tmp_path: Path) -> None:
@@ -127,8 +131,8 @@ def test_without_a_majority_the_cause_is_said_and_the_log_is_open(tmp_path: Path
     first, again = appended(start, 1, 2, "c", "d"), appended(start, 2, 2, "x", "y", at_ms=LATER_MS)
     tail = appended(again, 2, 3, "z", at_ms=LATER_MS + 1_000).batches[len(again.batches) :]
     finding = found(tmp_path, {1: [*first.batches, *tail], 2: [*again.batches, *tail]}, epoch=3)
-    assert finding.why == why("undecided_led_twice")
+    assert finding.why == why("undecided_led_twice", VersionCause.RESTORED)
     batches = list(BASE.batches)
     batches[5] = changed(batches[5])
     finding = found(tmp_path / "altered", {1: batches, 2: BASE.batches}, epoch=2)
-    assert finding.why == why("undecided")
+    assert finding.why == why("undecided", VersionCause.ALTERED)

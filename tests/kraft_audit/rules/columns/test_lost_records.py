@@ -8,7 +8,7 @@ import pytest
 
 from kraft_audit.rules.rule_model import Status
 from tests.builders.facts import facts
-from tests.builders.histories import T0, HistoryBuilder, directory
+from tests.builders.histories import T0, HistoryBuilder, Story, directory
 from tests.builders.log_stories import emptied
 
 MINUTE_MS = 60_000
@@ -184,3 +184,53 @@ def test_kq021_of_all_voters_needs_two_epochs(build: HistoryBuilder, entry_count
 def test_kq021_is_clear_of_voters_with_records(build: HistoryBuilder) -> None:
     build.three_nodes()
     assert [finding.status for finding in build.findings("KQ021")] == [Status.CLEAR]
+
+
+# What became of the disk: both situations are said, with the file that decides, unless what was read has decided
+
+
+def _static(build: HistoryBuilder) -> None:
+    for row in build.rows["voter_sets"]:
+        row |= {"kraft_version": 0, "voters": [{**voter, "directory_id": None} for voter in row["voters"]]}
+
+
+def _by_key(build: HistoryBuilder) -> None:
+    one_lacks(build, led_by=3, epoch=3)
+
+
+def _by_id(build: HistoryBuilder) -> None:
+    one_lacks(build, led_by=3, epoch=3)
+    _static(build)
+
+
+def _ends_early(build: HistoryBuilder) -> None:
+    one_lacks(build, led_by=3, epoch=3, end=20, last_epoch=1).log(3, to=20)
+
+
+def _with_its_checkpoint(build: HistoryBuilder) -> None:
+    test_two_epochs_that_only_its_own_checkpoint_names(build, (0, 10, 20), "raised")
+
+
+def _replaced(build: HistoryBuilder) -> None:
+    """An earlier capture has another directory id of the same static voter."""
+    build.three_nodes(40)
+    _static(build)
+    build.capture(3, 0, when=10 * MINUTE_MS, path="later/node-3", directory_id=directory(3, 1), last_epoch=None)
+
+
+@pytest.mark.parametrize(
+    ("story", "begins"),
+    [
+        (_by_key, "Either its log was removed and its meta.properties kept, or a copy from before its first record "),
+        (_by_id, "Either its log was removed, or the disk was formatted again or replaced. This decides: the date in "),
+        (_ends_early, "Either an older copy of the disk was put back, or its last writes never reached the disk, "),
+        (_with_its_checkpoint, "Either segments were removed, or left out of this copy, or Kafka cut the log at its "),
+        (_replaced, ""),
+    ],
+    ids=lambda value: getattr(value, "__name__", "").strip("_"),
+)
+def test_what_may_have_become_of_a_disk(build: HistoryBuilder, story: Story, begins: str) -> None:
+    story(build)
+    (finding,) = (each for each in build.raised("KQ020") if each.subject == "node 3")
+    assert finding.why.startswith(begins)
+    assert ("Either " in finding.why, "This decides: " in finding.why) == (bool(begins), bool(begins))

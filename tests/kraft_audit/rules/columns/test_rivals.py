@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
+
+import pytest
+
 from kraft_audit.findings.answer import answer_lines
 from kraft_audit.findings.membership import fenced_for_days
 from kraft_audit.incidents.folding import fold
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.incidents.rivals import CAUSES_OF_ABSENCE, rivals_text
-from kraft_audit.rules.columns.broker_stops import Stop
+from kraft_audit.rules.columns.altered_runs import VersionCause
+from kraft_audit.rules.columns.broker_stops import LastVoter, Stop
+from kraft_audit.rules.columns.rivals import (
+    CAUSES_OF_ABSENCE,
+    CAUSES_OF_LOSS,
+    CAUSES_OF_VERSIONS,
+    Cause,
+    DiskLoss,
+    last_voter_text,
+    rivals_text,
+)
 from tests.builders.histories import HistoryBuilder
 
 DAY = 86_400
@@ -18,10 +32,27 @@ def lines_of(build: HistoryBuilder) -> list[str]:
     return [f"{line.word} {line.text}".strip() for line in answer_lines(history, fold(history, []), "PATH")]
 
 
-def test_every_way_to_leave_has_rivals_and_a_file_that_decides() -> None:
-    assert set(CAUSES_OF_ABSENCE) == set(Stop)
-    assert all(cause.rivals and cause.decides for cause in CAUSES_OF_ABSENCE.values())
-    assert all(len(cause.rivals) == 2 for cause in CAUSES_OF_ABSENCE.values() if cause.is_open)
+@pytest.mark.parametrize(
+    ("table", "stated"), [(CAUSES_OF_ABSENCE, Stop), (CAUSES_OF_LOSS, DiskLoss), (CAUSES_OF_VERSIONS, VersionCause)]
+)
+def test_every_stated_cause_has_rivals_and_a_file_that_decides(
+    table: Mapping[StrEnum, Cause], stated: type[StrEnum]
+) -> None:
+    assert set(table) == set(stated)
+    assert all(cause.rivals and cause.decides for cause in table.values())
+    assert all(len(cause.rivals) > 1 for cause in table.values() if cause.is_open)
+    assert all((cause.text != "") is cause.is_open for cause in table.values())
+
+
+@pytest.mark.parametrize(
+    ("ran_on", "said"),
+    [
+        (False, "node 1 stopped last, or still runs without a majority: ask it"),
+        (True, "node 1 ran on without a majority: ask it"),
+    ],
+)
+def test_the_last_voter_stopped_last_or_runs_on(ran_on: bool, said: str) -> None:
+    assert last_voter_text(LastVoter(1, (3, 2), 0, ran_on)) == said
 
 
 def test_what_the_disks_decided_has_no_rival() -> None:
