@@ -23,7 +23,7 @@ from kraft_audit.findings.what_next import (
 from kraft_audit.incidents.folding import FoldedFindings, open_findings
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level
-from kraft_audit.rules.columns.captures import newest_round, newest_watermark
+from kraft_audit.rules.columns.captures import copies_in_doubt, newest_round
 from kraft_audit.rules.columns.loss_holders import Grade, losses
 from kraft_audit.rules.columns.loss_texts import loss_cause, unflushed_text
 from kraft_audit.rules.columns.needed_software import has_older_software, software_needed
@@ -380,9 +380,8 @@ def _copy_lines(history: ClusterHistory, folded: FoldedFindings) -> Iterator[Ans
     """Where the copy itself leaves open whether committed records are missing."""
     if disks_lost(history, folded):
         return  # the disks are known to lack them
-    newest = newest_watermark(history)
-    if newest is not None and newest["undecided"] and newest["high"] is not None and newest["high"] < newest["low"]:
-        yield AnswerLine("COPY", _sentence(newest["undecided"]))
+    if (doubt := copies_in_doubt(history)) is not None:
+        yield AnswerLine("COPY", _sentence(doubt))
     for finding in folded.undecided:
         if finding.rule == "KQ002" and finding.reason:
             yield AnswerLine("COPY", _sentence(finding.reason))

@@ -150,6 +150,15 @@ def newest_watermark(history: ClusterHistory) -> TableRow | None:
     return rows[-1] if rows else None
 
 
+def copies_in_doubt(history: ClusterHistory) -> str | None:
+    """Why the newest copies are of different moments: one proves committed what too few of the others hold. None where
+    they agree."""
+    newest = newest_watermark(history)
+    if newest is None or not newest["undecided"] or newest["high"] is None or newest["high"] >= newest["low"]:
+        return None
+    return str(newest["undecided"])
+
+
 def moment_number(row: Mapping[str, Any]) -> int:
     """When a capture was taken, as a number that orders captures: time, then number within the plan."""
     return (int(row["captured_at_ms"]) << 20) + int(row["capture_number"])

@@ -11,6 +11,7 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
 from kraft_audit.rules.columns.captures import (
     capture_evidence,
+    copies_in_doubt,
     is_no_evidence,
     newest_captures,
     newest_round,
@@ -21,6 +22,7 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.configured_voters import configured_voters
 from kraft_audit.rules.columns.kafka_commands import broker_server
+from kraft_audit.rules.columns.lost_records import lost_voters
 from kraft_audit.rules.columns.nodes import raises_kraft_version
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QUORUM_TABLES, quorum_standing
 from kraft_audit.rules.columns.voter_lag import lag_below
@@ -163,7 +165,7 @@ class VoterLagLimits(Thresholds):
 @rule(
     "KV013",
     control="quorum_safety",
-    needs=("captures", "voter_sets", "watermarks", "batches"),
+    needs=("captures", "voter_sets", "watermarks", "batches", "leader_epochs"),
     thresholds=VoterLagLimits,
 )
 def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
@@ -180,12 +182,22 @@ def kv013(history: ClusterHistory, limits: VoterLagLimits) -> Iterator[Case]:
         if row is None:
             yield undecided(subject, f"the log of {subject} was not captured, or could not be read")
             continue
+        if _wrote_the_last(history, row, newest):
+            continue
         records, seconds = lag_below(history, row, newest["low"])
         if records > limits.max_lag_records or seconds > limits.max_lag_seconds:
             end = replica_end(row)
             fact = capture_evidence(row, f"log end {row['log_end_offset']}", offset=row["log_end_offset"])
             behind = f"{records} records and {seconds:.1f} s behind what is committed ({newest['low']})"
             yield Case(subject, f"ends at {end}, {behind}", end, from_ms=row["last_timestamp_ms"], evidence=(fact,))
+
+
+def _wrote_the_last(history: ClusterHistory, row: TableRow, newest: TableRow) -> bool:
+    """Whether a voter led the epoch of the last committed record: it holds what its followers hold, whatever its copy,
+    which is older then, lacks. Not if its disk is known to have lost it (KQ020)."""
+    epoch = newest["low_epoch"]
+    leaders = {led["leader_id"] for led in history.rows("leader_epochs") if led["canonical"] and led["epoch"] == epoch}
+    return row["node_id"] in leaders and row["node_id"] not in {lost.node_id for lost in lost_voters(history).proven}
 
 
 def _captured_voters(history: ClusterHistory, voter_set: TableRow) -> dict[VoterKey, TableRow]:
@@ -215,6 +227,9 @@ def kv014(history: ClusterHistory, limits: NearVoterLimits) -> Iterator[Case]:
         return
     if quorum_standing(history).standing in BROKEN:
         return  # it has stopped already: KQ023 to KQ025 say so
+    if (doubt := copies_in_doubt(history)) is not None:
+        yield undecided("voters", doubt)
+        return
     by_key = _captured_voters(history, voter_set)
     missing = sorted(id_ for id_, _ in keys_of(voter_set["voters"]) - by_key.keys())
     if missing:
@@ -224,7 +239,8 @@ def kv014(history: ClusterHistory, limits: NearVoterLimits) -> Iterator[Case]:
     close = {
         key
         for key, (records, seconds) in lags.items()
-        if records <= limits.max_lag_records and seconds <= limits.max_lag_seconds
+        if (records <= limits.max_lag_records and seconds <= limits.max_lag_seconds)
+        or _wrote_the_last(history, by_key[key], newest)
     }
     if len(close) == majority(len(by_key)):
         ends = {key: replica_end(row) for key, row in by_key.items()}

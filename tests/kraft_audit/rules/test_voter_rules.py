@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kraft_audit.findings.answer import answer_lines
+from kraft_audit.incidents.folding import fold
 from kraft_audit.rules.columns.voter_sets import was_uncommitted
 from kraft_audit.rules.rule_model import Severity, Status
 from tests.builders.facts import facts, stands_before
@@ -277,3 +279,53 @@ def test_a_lag_in_time_is_not_the_difference_of_two_clocks(
         written_ms = T0 + step_ms * offset + skew_ms * is_then
         build.batch(1, offset, offset, epoch=then_epoch if is_then else 1, max_timestamp_ms=written_ms)
     assert len(build.raised(rule)) == raised
+
+
+def _copied_early(build: HistoryBuilder, *, leads: int, ends: int, **of_first: int) -> None:
+    """Voter 1 was copied when its log ended at `ends`, the others when 60 offsets, one a second, were committed."""
+    build.voters(1, 2, 3).leader_epoch(1, leads, 0).watermark(60, 60, end=60)
+    build.capture(1, ends, **of_first)
+    for node_id in (2, 3):
+        build.capture(node_id, 60, leader_id=leads)
+    for offset in range(60):
+        build.batch(2, offset, offset).batch(3, offset, offset)
+        if offset < ends:
+            build.batch(1, offset, offset)
+
+
+@pytest.mark.parametrize("rule", ["KV013", "KV014"])
+@pytest.mark.parametrize(("leads", "is_behind"), [(1, False), (2, True)])
+def test_a_leader_holds_what_its_followers_hold(build: HistoryBuilder, rule: str, leads: int, is_behind: bool) -> None:
+    """Its copy is older than theirs; a follower's may lag."""
+    _copied_early(build, leads=leads, ends=20, leader_id=1, voted_id=-1)
+    assert bool(build.raised(rule)) is is_behind
+
+
+@pytest.mark.parametrize("rule", ["KV013", "KV014"])
+def test_a_leader_whose_disk_lost_its_log_lags(build: HistoryBuilder, rule: str) -> None:
+    """It led the epoch, and its disk knows neither a leader nor a vote of it."""
+    _copied_early(build, leads=1, ends=20, leader_id=-1, voted_id=-1)
+    assert build.raised("KQ020")
+    assert len(build.raised(rule)) == 1
+
+
+@pytest.mark.parametrize(("ends", "is_raised"), [(54, True), (55, False)])
+def test_kv014_counts_as_kv013_does(build: HistoryBuilder, ends: int, is_raised: bool) -> None:
+    """What is no lag of a voter is no missing voter of the quorum."""
+    _copied_early(build, leads=2, ends=ends)
+    assert [bool(build.raised(rule)) for rule in ("KV013", "KV014")] == [is_raised, is_raised]
+
+
+def test_kv014_waits_where_the_copies_contradict_each_other(build: HistoryBuilder) -> None:
+    """`check` says COPY then: the same copies prove nothing about who is near."""
+    _copied_early(build, leads=2, ends=20)
+    build.rows["watermarks"][0] |= {"high": 40, "undecided": "voter 1 was copied before the others: copy it again"}
+    (finding,) = build.findings("KV014")
+    assert (finding.status, finding.reason) == (
+        Status.UNDECIDED,
+        "voter 1 was copied before the others: copy it again",
+    )
+    history = build.history()
+    assert [line.text for line in answer_lines(history, fold(history, []), "PATH") if line.word == "COPY"] == [
+        "Voter 1 was copied before the others: copy it again."
+    ]
