@@ -18,6 +18,9 @@ from kraft_engine.scenarios.scenario import scenario
 from kraft_engine.world.disk_accidents import cut_front
 from kraft_engine.world.world import MS
 
+EPOCH_AT = 12
+"""Where a batch has its partitionLeaderEpoch (DefaultRecordBatch, Kafka 4.3)."""
+
 
 def stopped_follower(stage: Stage) -> RaftNode:
     """A settled cluster with some records, and a follower of it that has just been stopped."""
@@ -119,6 +122,23 @@ def node_id_changed(stage: Stage) -> None:
     stage.invariants.damage("another node id in meta.properties", node=follower.id)
     meta = stage.capture("renumbered") / f"node-{follower.id}" / "meta.properties"
     meta.write_text(meta.read_text().replace(f"node.id={follower.id}", "node.id=4"))
+
+
+@scenario(
+    "epoch-bit",
+    "A bit flips in the epoch of a stopped controller's last batch, which no CRC covers: it contradicts itself.",
+    raises=("KQ013",),
+    near_miss_of=("KQ001", "KQ003", "KQ022", "KQ023"),
+)
+def epoch_bit(stage: Stage) -> None:
+    follower = stopped_follower(stage)
+    stage.invariants.damage("a bit of the last batch's epoch", node=follower.id)
+    path = stage.capture("flipped") / f"node-{follower.id}" / "__cluster_metadata-0" / "00000000000000000000.log"
+    content, last, after = bytearray(path.read_bytes()), 0, 0
+    while after < len(content):
+        last, after = after, after + 12 + int.from_bytes(content[after + 8 : after + 12], "big")
+    content[last + EPOCH_AT + 3] ^= 2
+    path.write_bytes(content)
 
 
 @scenario("bad-snapshot", "A snapshot does not hold what the log below it says.", raises=("KP010", "KQ011"))

@@ -92,6 +92,26 @@ def three_of_five_wiped(stage: Stage) -> None:
 
 
 @scenario(
+    "controllers-emptied",
+    "The controllers' disks are ephemeral and all of them are emptied at once; a broker's disk holds the whole log.",
+    raises=("KQ020",),
+    near_miss_of=("KQ002", "KB009", "KV012"),
+    may_raise=("KQ021", "KV007", "KV013", "KV014", "KP010"),
+)
+def controllers_emptied(stage: Stage) -> None:
+    stage.recorder.keeps_times = True
+    stage.controllers(1, 2, 3)
+    stage.brokers(11)
+    stage.topic("orders", [11])
+    stage.settle()
+    for node_id in (1, 2, 3):
+        stage.cluster.crash(stage.slot(node_id), power_cut=False)
+    stage.run_ms(LATER_MS)
+    wipe(stage, 1, 2, 3)
+    stage.capture("brokers-persist")
+
+
+@scenario(
     "emptied-segments",
     "A follower's segments were emptied; its leader-epoch-checkpoint still names the epochs that they held.",
     raises=("KQ020", "KQ021"),

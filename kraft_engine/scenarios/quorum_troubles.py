@@ -294,6 +294,26 @@ def voter_alone(stage: Stage) -> None:
 
 
 @scenario(
+    "cut-off-voter",
+    "A voter without pre-vote (3.9) is cut off: it raises its epoch again and again, and the others work on.",
+    raises=("KQ026",),
+    near_miss_of=("KQ002", "KQ003", "KQ023", "KQ024", "KQ025"),
+    may_raise=("KQ016", "KV013", "KV014"),
+)
+def cut_off_voter(stage: Stage) -> None:
+    stage.settings.pre_vote = False
+    stage.controllers(1, 2, 3)
+    stage.settle()
+    leader = stage.leader()
+    stage.isolate(next(node.id for node in stage.cluster.nodes() if node.id != leader.id))
+    for name in ("one-is-cut-off", "half-a-minute-later"):
+        for _ in range(60):
+            stage.controller().write([("NoOpRecord", 0, {})])
+            stage.run_ms(500)
+        stage.capture(name)
+
+
+@scenario(
     "no-leader",
     "Two of four controllers die; the others stand for election again and again, and are no majority.",
     raises=("KQ023",),
