@@ -27,6 +27,7 @@ from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.kafka_commands import steps
 from kraft_audit.rules.columns.loss_holders import Loss, losses
 from kraft_audit.rules.columns.lost_records import LostVoters, lost_voters, start_is_safe, undecided_majority
+from kraft_audit.rules.columns.needed_software import software_needed
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.quorum_standing import DECIDING_FILES, QuorumStanding, Standing
 from kraft_audit.rules.columns.shorter_logs import copy_again
@@ -286,6 +287,8 @@ def _start_voters(history: ClusterHistory, standing: QuorumStanding, quoted: str
     """Which voters to start so that a majority runs, and who leads then where the disks show it."""
     epochs = dict(standing.epochs)
     newest = [voter for voter, epoch in epochs.items() if epoch == standing.epoch]
+    release = software_needed(history)
+    software = "" if release is None else f" and Kafka {release} or later"
     older = sorted((voter for voter in epochs if voter not in newest), key=lambda voter: -epochs[voter])
     needed = standing.majority - len(newest)
     if (alone := newest_voter_alone(history)) is not None and alone.leader_id in older:
@@ -301,10 +304,10 @@ def _start_voters(history: ClusterHistory, standing: QuorumStanding, quoted: str
         others = f" (or {any_of(alike)} alone)" if alike else ""
         asked = f"kraft-audit may-i start {older[0]} {quoted}"
         asked += f" --stopped {pasted_ids(older[1:])}" if older[1:] else ""
-        yield f"Start controller {older[0]} alone, with its own disk{others}: {outcome}.   {asked}"
+        yield f"Start controller {older[0]} alone, with its own disk{software}{others}: {outcome}.   {asked}"
     elif needed > 0 and len(older) >= needed:
         first = "" if alone is None else f", {alone.leader_id} among them"
-        yield f"Start {needed} of controllers {listed(sorted(older))}, with their own disks{first}."
+        yield f"Start {needed} of controllers {listed(sorted(older))}, with their own disks{software}{first}."
     else:
         yield f"Start {listed(sorted(epochs))} with their own disks, and copy them before if you can."
     if newest:

@@ -93,6 +93,7 @@ def test_may_i_asks_every_file(
         ),
         ("voters-dropped-from-config", "0-healthy", 0, "OK "),
         ("software-below-metadata-version", "2-rolled-back-3", 1, "needs Kafka 4.0 or later"),
+        ("software-below-metadata-version", "2-rolled-back-3", 1, "with its own disk and Kafka 4.0 or later"),
         ("controllers-emptied", "1-controllers-formatted", 1, "Only nodes 11 and 12 hold the log, to offset 33"),
         ("disk-replaced", "2-new-disk-formatted", 1, "bring the log dir of broker 12 back that holds it"),
         ("disk-replaced", "3-new-disk-in-use", 1, "records of solo-2 may be lost"),
