@@ -220,10 +220,14 @@ def _unfounded(quorum: QuorumOnDisk, one: Asked, counts: Counter[str]) -> Iterat
     if (election := LOST.search(reason)) is not None:
         counts["no played"] += 1
         voters = frozenset(map(int, re.findall(r"\d+", election[2])))
-        moment = quorum.moment(voters, _as_shown(quorum, one))
+        # What a disk that was never started goes by is shown by nothing: its configuration may read what others' do.
+        sets = (_as_shown(quorum, one), {node: known.configured for node, known in quorum.truth.items()})
+        moments = [quorum.moment(voters, configured) for configured in sets]
         if one.question.action.empties_disk:
-            moment = replace(moment, disks=tuple(_emptied(quorum, d, one.question.node_id) for d in moment.disks))
-        if not loss_within(moment, 1):
+            moments = [
+                replace(m, disks=tuple(_emptied(quorum, d, one.question.node_id) for d in m.disks)) for m in moments
+            ]
+        if not any(loss_within(moment, 1) for moment in moments):
             yield "the election that is named loses nothing"
     elif reason.startswith("Outage"):
         counts["outages"] += 1
