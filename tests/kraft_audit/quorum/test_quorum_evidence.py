@@ -429,3 +429,21 @@ def test_low_above_high_is_a_contradiction_only_after_an_earlier_proof() -> None
     found = committed_interval(replace(QuorumEvidence.of(disks), earlier_low=(9, 1)))
     assert (found.low, found.high) == (9, 4)
     assert found.undecided == "CONTRADICTION: offset 8 was committed, but only 1 of 3 voters still holds offsets 4–8"
+
+
+@pytest.mark.parametrize(
+    ("state", "took_part", "earlier", "forgotten"),
+    [
+        (PersistedState(5), 5, -1, 5),
+        (PersistedState(5, voted_id=2), 5, -1, -1),
+        (PersistedState(5, leader_id=1), 5, -1, -1),
+        (PersistedState(5), 4, 5, -1),
+        (PersistedState(5, voted_id=2), 5, 5, -1),
+        (PersistedState(5, voted_id=2), 6, -1, 6),
+        (PersistedState(5, leader_id=1), -1, 6, 6),
+    ],
+)
+def test_an_epoch_is_forgotten_above_the_persisted_one_or_without_its_vote(
+    state: PersistedState, took_part: int, earlier: int, forgotten: int
+) -> None:
+    assert state.forgotten_epoch(took_part, earlier) == forgotten

@@ -34,7 +34,7 @@ def disks(small_corpus: Path, tmp_path: Path) -> Path:
     return tmp_path / "disks"
 
 
-LIES = ("last batch", "checkpoint", "later epoch")
+LIES = ("last batch", "checkpoint", "later epoch", "later start")
 
 
 def lie(disks: Path, kind: str) -> None:
@@ -52,7 +52,8 @@ def lie(disks: Path, kind: str) -> None:
     else:
         *lines, last_line = epochs.read_text().splitlines()
         epoch, offset = map(int, last_line.split())
-        epochs.write_text("\n".join([*lines, f"{epoch} {offset - 1}"]) + "\n")
+        moved = offset + 1 if kind == "later start" else offset - 1
+        epochs.write_text("\n".join([*lines, f"{epoch} {moved}"]) + "\n")
 
 
 @pytest.fixture(params=LIES)
