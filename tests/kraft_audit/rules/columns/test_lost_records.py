@@ -140,14 +140,30 @@ def test_a_static_voter_is_known_by_its_id_alone(build: HistoryBuilder) -> None:
     assert "remove-controller" not in finding.what_to_do
 
 
-def test_kq021_an_empty_voter_that_runs_and_stays_empty(build: HistoryBuilder) -> None:
+@pytest.mark.parametrize(("end", "expected"), [(69, "undecided"), (70, "raised")])
+def test_kq021_an_empty_voter_that_runs_and_stays_empty(build: HistoryBuilder, end: int, expected: str) -> None:
+    """The log of node 1 grows by one record a second, from offset 40 on: for half a minute, or a second less."""
     emptied(1)(build)
     assert status(build, "KQ021") == [("undecided", "node 3")]
     build.is_running = True
-    build.log(1, start=40, to=80).capture(1, 80, when=MINUTE_MS, path="later/node-1", capture_number=1)
-    build.capture(3, 0, epoch=1, last_epoch=None, when=MINUTE_MS, path="later/node-3", capture_number=1)
+    build.log(1, start=40, to=end).capture(1, end, when=MINUTE_MS, path="later/node-1", capture_number=1)
+    later = {"when": MINUTE_MS, "path": "later/node-3", "capture_number": 1}
+    build.capture(3, 0, epoch=1, last_epoch=None, voted_id=3, **later)
     build.rows["captures"][2]["last_timestamp_ms"] = build.rows["captures"][4]["last_timestamp_ms"] = None
-    assert [kind for kind, _ in status(build, "KQ021")] == ["raised"]
+    assert status(build, "KQ021") == [(expected, "node 3")]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, ("clear", "")), (2, ("raised", "voters"))])
+def test_kq021_all_voters_are_empty_and_one_of_them_names_epochs(
+    build: HistoryBuilder, count: int, expected: tuple[str, str]
+) -> None:
+    """One epoch may have begun between the copies of the log and of the checkpoint: two did not."""
+    build.voters(1, 2, 3).watermark(0, 0, end=0)
+    entries = [{"epoch": epoch, "start_offset": 7 * (epoch - 1)} for epoch in range(1, count + 1)]
+    for node_id in (1, 2, 3):
+        named = entries if node_id == 2 else []
+        build.capture(node_id, 0, epoch=count, last_epoch=None, leader_epoch_checkpoint=named)
+    assert status(build, "KQ021") == [expected]
 
 
 @pytest.mark.parametrize(
