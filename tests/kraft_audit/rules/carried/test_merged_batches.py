@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from kraft_audit.rules.carried.carried_rows import CarriedRows, sizes
 from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.carried.continued_history import begins_below, history_of, until
+from kraft_audit.rules.carried.merged_batches import merged_batches
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.log_batches import canonical_log, is_run, log_batches
@@ -204,3 +206,38 @@ def test_a_state_that_is_judged_again_stays_as_it_is() -> None:
     to_offset = state.episodes.to_offset
     again = until(history_of(state, new), to_offset)
     assert carry(again, judged(again), to_offset).to_bytes() == state.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "epoch_at", "third_ends", "runs"),
+    [
+        ((), None, 180, [(0, 58)]),
+        ((59,), None, 180, [(0, 57)]),
+        ((60,), None, 180, [(0, 58)]),
+        ((30,), None, 180, [(0, 28), (31, 58)]),
+        ((0,), None, 180, [(1, 58)]),
+        ((2,), None, 180, [(3, 58)]),
+        ((), 30, 180, [(0, 29), (30, 58)]),
+        ((), 58, 180, [(0, 57)]),
+        ((), None, 30, [(0, 29), (30, 58)]),
+        ((), None, 1, [(1, 58)]),
+    ],
+)
+def test_where_runs_begin_and_end(
+    offsets: tuple[int, ...], epoch_at: int | None, third_ends: int, runs: list[tuple[int, int]]
+) -> None:
+    """A snapshot ends at 60. A batch of interest and the one before it stay single, and so does what is alone."""
+    end = 180
+    builder = HistoryBuilder().voters(1, 2, 3).leader_epoch(1, 1, 0, to_offset=epoch_at)
+    if epoch_at is not None:
+        builder.leader_epoch(2, 2, epoch_at)
+    for node, node_end in ((1, end), (2, end), (3, third_ends)):
+        for offset in range(node_end):
+            builder.batch(node, offset, offset, 1 if epoch_at is None or offset < epoch_at else 2)
+        builder.capture(node, node_end, snapshot_end_offset=60 if node_end > 60 else None, snapshot_epoch=1)
+    history = builder.watermark(end, end, end=end, epoch=1 if epoch_at is None else 2).history()
+    batches, _ = merged_batches(history, history.rows("captures"), offsets, np.zeros(0, np.int64), end)
+    merged = [row for row in batches.filter(pa.array(is_run(batches))).to_pylist() if row["node_id"] == 1]
+    assert [(row["base_offset"], row["last_offset"]) for row in merged] == runs
+    epochs = [1 if epoch_at is None or first < epoch_at else 2 for first, _ in runs]
+    assert [row["leader_epoch"] for row in merged] == epochs
