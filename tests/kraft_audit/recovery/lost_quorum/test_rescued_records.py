@@ -9,8 +9,9 @@ import pytest
 
 import kraft_audit
 from kraft_audit.recovery.lost_quorum.rescue import RescueRefusedError, RescueRequest
+from kraft_audit.recovery.lost_quorum.rescued_records import StateRecords
 from kraft_codec.records.batch import Batch, read_batches
-from kraft_codec.records.record import decode_records, write_metadata_value
+from kraft_codec.records.record import decode_records, read_metadata_value, write_metadata_value
 from tests.builders.logs import Log, write_node
 
 TOPIC, OTHER = bytes([1] * 16), bytes([2] * 16)
@@ -135,6 +136,36 @@ def test_secrets_stay_what_they_are_and_ids_are_fenced(tmp_path: Path) -> None:
 def rescued_dir(tmp_path: Path) -> Path:
     rescued(tmp_path / "old", eventful(), tmp_path / "new")
     return tmp_path / "new"
+
+
+@pytest.mark.parametrize("registered", [0, 1, 3, 4])
+@pytest.mark.parametrize(
+    ("change", "version", "least"),
+    [
+        ({"fenced": -1}, 0, 0),
+        ({"fenced": 1, "inControlledShutdown": 1}, 1, 1),
+        ({"logDirs": [bytes([7] * 16)]}, 2, 3),
+        ({"cordonedLogDirs": [bytes([7] * 16)]}, 3, 4),
+        ({"inControlledShutdown": 1, "cordonedLogDirs": []}, 3, 4),
+    ],
+)
+def test_a_changed_registration_has_the_version_that_can_say_it(
+    registered: int, change: dict[str, Any], version: int, least: int
+) -> None:
+    point = {"name": "PLAINTEXT", "host": "b", "port": 9092, "securityProtocol": 0}
+    fields = {"brokerId": 11, "incarnationId": bytes(16), "brokerEpoch": 5, "endPoints": [point]}
+    log = Log()
+    log.append(value("RegisterBroker", fields, registered))
+    log.append(value("BrokerRegistrationChange", {"brokerId": 11, "brokerEpoch": 5, **change}, version))
+    state = StateRecords()
+    for batch in read_batches(log.content):
+        assert isinstance(batch, Batch)
+        state.add(decode_records(log.content, batch.header))
+    ((name, written, kept),) = [each for each in state.records([], 0) if each[0] != "ProducerIdsRecord"]
+    assert (name, written) == ("RegisterBrokerRecord", max(registered, least))
+    read = read_metadata_value(write_metadata_value(name, written, kept)).fields
+    said = {key: each > 0 if isinstance(each, int) else each for key, each in change.items()}
+    assert {key: read[key] for key in said} == said
 
 
 @pytest.mark.parametrize("name", ["EndTransaction", "AbortTransaction"])
