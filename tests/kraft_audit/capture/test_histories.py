@@ -58,6 +58,33 @@ def test_damage_at_the_beginning_does_not_split_a_history(tmp_path: Path) -> Non
     assert histories(tmp_path) == [(1, 2)]
 
 
+@pytest.mark.parametrize(("own", "common", "is_one"), [(2, 2, False), (2, 3, True), (3, 2, False)])
+def test_most_batches_of_a_log_are_another_ones(tmp_path: Path, own: int, common: int, is_one: bool) -> None:
+    """Each of two single voters began alone; idle leaders may write equal NoOps."""
+    for node_id in (1, 2):
+        log = with_topics(led(node_id, [node_id], start_ms=1_700_000_000_000 + node_id), own - 1)
+        log.timestamp_ms = 1_700_000_900_000
+        for _ in range(common):
+            log.noop()
+        write_node(tmp_path / f"host-{node_id}", node_id, log.content)
+    assert sorted(histories(tmp_path)) == ([(1, 2)] if is_one else [(1,), (2,)])
+
+
+@pytest.mark.parametrize("damaged", [range(2), range(2, 5)])
+def test_batches_with_a_bad_crc_join_no_logs(tmp_path: Path, damaged: range) -> None:
+    """Of five batches three are common: they join the logs while their bytes are sound."""
+    for node_id in (1, 2):
+        log = with_topics(led(node_id, [node_id], start_ms=1_700_000_000_000 + node_id), 1)
+        log.timestamp_ms = 1_700_000_900_000
+        for _ in range(3):
+            log.noop()
+        content = bytearray(log.content)
+        for end in [len(b"".join(log.batches[: number + 1])) for number in damaged]:
+            content[end - 1] ^= 0xFF
+        write_node(tmp_path / f"host-{node_id}", node_id, bytes(content))
+    assert len(histories(tmp_path)) == (1 if damaged == range(2) else 2)
+
+
 def test_a_disk_formatted_again_is_a_history_of_its_own(tmp_path: Path) -> None:
     old, new = with_topics(led(1, [1]), 9), with_topics(led(1, [1], start_ms=1_700_000_900_000))
     write_node(tmp_path / "monday", 1, old.content, directory_id=DIRECTORIES[0])

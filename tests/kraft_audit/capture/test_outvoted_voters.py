@@ -39,6 +39,8 @@ def test_which_version_is_taken(versions: dict[int, list[int]], voting: set[int]
 def test_a_disk_that_was_captured_twice_is_one_voter() -> None:
     disks = ["a", "a", "b", "c", "d"]
     assert most_held({0: [0, 1], 1: [2, 3, 4]}, disks, {0, 1}) == (1, True)
+    assert most_held({0: [0, 1], 1: [2]}, disks) == (0, True)
+    assert most_held({0: [0, 1], 1: [2, 3]}, disks) == (1, False)
 
 
 def write(folder: Path, voters: int, batch: int, liars: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kraft_audit.capture.decoded_records import RecordWindow
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.capture.replica import ReadingSettings, open_replicas
 from kraft_audit.capture.scanner import ChangedError
-from kraft_audit.capture.snapshots import SnapshotChecker, find_snapshots
+from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, find_snapshots
 from kraft_audit.capture.survey import Survey
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.records.redaction import Redactor
@@ -183,3 +184,20 @@ def test_a_snapshot_is_judged_alike_however_much_is_read_at_a_time(
         ("BAD_FILE", "its batches have epoch 4, 5, the name says 1"),
         ("SNAPSHOT_INCOMPLETE", "no snapshot footer"),
     ]
+
+
+def test_of_a_version_a_disk_that_was_captured_often_counts_once() -> None:
+    """Disk a was captured three times; two other disks hold another version, and a third one no complete copy."""
+    held = [("a", b"1", True), ("a", b"1", True), ("b", b"2", True), ("a", b"1", True), ("c", b"2", True)]
+    copies: list[Any] = [
+        SimpleNamespace(
+            replica=SimpleNamespace(number=number, plan=SimpleNamespace(identity=disk)),
+            digest=digest,
+            is_complete=is_complete,
+        )
+        for number, (disk, digest, is_complete) in enumerate([*held, ("d", b"1", False)])
+    ]
+    snapshot = Snapshot("source", 10, copies, versions=[copies[0], copies[2]])
+    snapshot.order_versions()
+    assert snapshot.decoded is copies[2]
+    assert snapshot.version_holders() == [(b"2", (2, 4)), (b"1", (0, 1, 3))]
