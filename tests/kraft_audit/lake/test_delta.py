@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kraft_audit.lake.data_files import write_rows
-from kraft_audit.lake.delta import DeltaLake, sql_text
+from kraft_audit.lake.delta import DeltaLake, append_in_turn, sql_text
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger, delta_schema
 from kraft_audit.tables import LAKE_TABLES
@@ -44,6 +44,21 @@ def test_the_same_version_is_committed_once(lake: DeltaLake) -> None:
     assert commit_one(lake.uri, 2, 20)
     assert not commit_one(lake.uri, 1, 12)
     assert numbers(lake) == [10, 20]
+
+
+def test_rows_are_made_again_where_another_run_came_between(lake: DeltaLake) -> None:
+    """They follow from what the table held before the other run appended."""
+    held: list[list[int]] = []
+
+    def rows_now() -> list[dict[str, object]]:
+        held.append(numbers(lake))
+        if len(held) == 1:
+            assert commit_one(lake.uri, 1, 10)
+        return [{"number": max(held[-1], default=0) + 1, "text": "x"}]
+
+    assert append_in_turn(lake, "things", "app", SCHEMA, rows_now) == 1
+    assert held == [[], [10]]
+    assert numbers(lake) == [10, 11]
 
 
 def test_files_that_no_transaction_names_are_invisible(lake: DeltaLake) -> None:

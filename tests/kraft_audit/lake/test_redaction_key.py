@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.lake.redaction_key import key_id, load_key
+from kraft_audit.lake.redaction_key import KEY_VARIABLE, declared_key, key_id, load_key
 from kraft_codec.errors import InputError
 
 
@@ -41,6 +41,27 @@ def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, text: str) -> N
     with pytest.raises(InputError, match="expected a redaction key of 64 hexadecimal digits") as raised:
         load_key(file, may_create=True)
     assert not text or text not in str(raised.value).partition(": ")[2]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o700, 0o400])
+def test_a_declared_key_that_its_owner_alone_reads_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    key = load_key(tmp_path / "key", may_create=True)
+    (tmp_path / "key").chmod(mode)
+    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "key"))
+    assert declared_key() == key
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
+def test_a_declared_key_that_others_may_touch_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    load_key(tmp_path / "key", may_create=True)
+    (tmp_path / "key").chmod(mode)
+    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "key"))
+    with pytest.raises(InputError, match=f"others may read the redaction key \\(mode {mode:04o}\\): chmod 600 it"):
+        declared_key()
 
 
 def test_ids_report_keys_apart_and_not_the_key() -> None:
