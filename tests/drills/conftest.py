@@ -11,9 +11,10 @@ from tests.drills.drill_table import DRILLS
 from tests.drills.loss_table import LOSS_DRILLS
 from tests.drills.releases import kafka_releases
 from tests.drills.results import write_results
+from tests.drills.testimony_table import TESTIMONY_DRILLS
 
 RAN: dict[str, tuple[float, str]] = {}
-NAMES = {"test_a_drill": "{}", "test_a_loss": "loss: {}"}
+NAMES = {"test_a_drill": "{}", "test_a_loss": "loss: {}", "test_a_testimony": "told: {}"}
 """How a test's row is called."""
 
 
@@ -22,4 +23,4 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" and test in NAMES and not report.skipped:
         RAN[NAMES[test].format(name)] = report.duration, "stands" if report.passed else "FAILED"
         if os.environ.get("KRAFT_AUDIT_DRILL_RESULTS"):
-            write_results(RAN, DRILLS, LOSS_DRILLS)
+            write_results(RAN, DRILLS, LOSS_DRILLS, TESTIMONY_DRILLS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import signal
 import socket
@@ -118,6 +119,16 @@ class KafkaNode:
             **self.quorum,
             **self.extra,
         }
+
+    @property
+    def quorum_state(self) -> str:
+        """What its quorum-state says now; empty where it has none."""
+        path = self.log_dir / "__cluster_metadata-0" / "quorum-state"
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def persisted_epoch(self) -> int:
+        return int(json.loads(self.quorum_state or '{"leaderEpoch": 0}')["leaderEpoch"])
 
     def write_properties(self) -> Path:
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in self.settings().items()))

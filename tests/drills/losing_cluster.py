@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -177,19 +176,14 @@ class LosingCluster:
         return [sent for sent in self.ledger if sent.value not in readable]
 
     def capture(self, name: str) -> Path:
-        """Copies every node's disk at one moment: those that run are paused meanwhile.
+        """Copies every node's disk at one moment.
 
         The data of brokers is in it, and beside it the ledger, so that what is recovered from a holder's disk can be
         compared with what was sent, byte for byte.
         """
         folder = self.cluster.work / "captures" / name
         folder.mkdir(parents=True)
-        running = [node for node in self.cluster.all_nodes if node.is_running and not node.is_paused]
-        for node in running:
-            node.pause()
-        subprocess.run(["cp", "-a", "--sparse=always", self.cluster.nodes, folder / "nodes"], check=True, timeout=60)
-        for node in running:
-            node.go_on()
+        self.cluster.copy_disks(folder / "nodes")
         (folder / "ledger.jsonl").write_text("".join(json.dumps(asdict(sent)) + "\n" for sent in self.ledger))
         return folder / "nodes"
 

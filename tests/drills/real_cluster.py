@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -65,7 +66,7 @@ class RealCluster:
         self.cut_offset = 0
         self.acknowledged: dict[str, list[str]] = {}
         self.kinds_run: set[str] = set()
-        self._point_to(self.controllers.values())
+        self.point_to(self.controllers.values())
 
     def _node(self, node_id: int, role: str) -> KafkaNode:
         node = KafkaNode(self.work, node_id, role, self.classpath, {}, self.archive)
@@ -83,7 +84,8 @@ class RealCluster:
         self.joined[node_id] = node
         return node
 
-    def _point_to(self, controllers: Collection[KafkaNode]) -> None:
+    def point_to(self, controllers: Collection[KafkaNode]) -> None:
+        """Every node's config names these controllers from its next start on."""
         servers = ",".join(node.place for node in controllers)
         quorum = {"controller.quorum.bootstrap.servers": servers}
         if self.drill.is_static:
@@ -95,6 +97,12 @@ class RealCluster:
     def all_nodes(self) -> list[KafkaNode]:
         rescued = [self.rescued] if self.rescued is not None else []
         return [*self.controllers.values(), *self.brokers.values(), *self.joined.values(), *rescued]
+
+    @property
+    def quorum_nodes(self) -> dict[int, KafkaNode]:
+        """The controllers that ought to vote."""
+        first = self.controllers if self.rescued is None else {self.rescued.node_id: self.rescued}
+        return {**first, **self.joined}
 
     def kill_all(self) -> None:
         for node in self.all_nodes:
@@ -337,6 +345,16 @@ class RealCluster:
         for node in self.controllers.values():
             if node.node_id not in self.drill.gone:
                 node.kill()
+
+    def copy_disks(self, target: Path, *, has_times: bool = True) -> None:
+        """Copies the disks in `nodes` at one moment: what runs is paused meanwhile. `has_times`: files keep theirs."""
+        running = [node for node in self.all_nodes if node.is_running and not node.is_paused]
+        for node in running:
+            node.pause()
+        keep = "-a" if has_times else "-r"
+        subprocess.run(["cp", keep, "--sparse=always", self.nodes, target], check=True, timeout=60)
+        for node in running:
+            node.go_on()
 
     def readable(self, topic: str) -> set[str]:
         return {row[0] for row in self.tools.must_ask("read", self.server, topic).rows}

@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.drills.drill import Drill
 from tests.drills.loss_table import LossDrill
+from tests.drills.testimony_table import TestimonyDrill
 
 RESULTS: Final = Path(__file__).parents[2] / "docs" / "drills.md"
 HEAD: Final = """# Rescue drills
@@ -59,6 +60,22 @@ Seen in the first: both leave a fence and an unfencing of the same incarnation, 
 WARN the broker that was cut off printed no line either: its server.log can decide at INFO alone, as Kafka ships it.
 """
 """What was seen of causes that leave the same records: told, not measured."""
+TESTIMONY_HEAD: Final = """
+## Testimony drills
+
+Each drill starts a real quorum with topics and acknowledged records, and brings it into a situation that the metadata
+log alone does not show: another file of a node, its configuration, or the time of a file does. Then its disks are
+copied, `check`, `may-i`, `rescue-plan` and `rescue` are asked, and what they print is followed to the letter: a node
+starts only after a yes about it that assumes the nodes that really run, printed commands run as they stand, and asking
+the same question of the same copy twice fails the drill. It passes where all voters vote again, except one that was
+to stay down, topics, configs, ACLs, quotas and credentials are what they were, and every acknowledged record can be
+read. Where an answer is no and trying it is cheap, the drill does it all the same, on disks that it puts back, and
+Kafka's own dump shows what is gone. In the last two, disks have the same bytes: only the times of files, or whether
+the nodes run, tell a voter that is cut off from a dead majority.
+
+| drill | what | Kafka | seconds | verdict | day | machine |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
 
 
 def machine() -> str:
@@ -68,33 +85,46 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}, Java {ran.stderr.split(chr(34))[1]}"
 
 
-def write_results(ran: Mapping[str, tuple[float, str]], rescues: Iterable[Drill], losses: Iterable[LossDrill]) -> None:
+def write_results(
+    ran: Mapping[str, tuple[float, str]],
+    rescues: Iterable[Drill],
+    losses: Iterable[LossDrill],
+    testimonies: Iterable[TestimonyDrill],
+) -> None:
     """Writes the page. `ran`: seconds and verdict by test. Drills that did not run keep the row that they have."""
     rows = {}
     if RESULTS.exists():
         lines = [line for line in RESULTS.read_text().splitlines() if line.startswith("| ")]
         rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
     day, here = f"{datetime.now(UTC):%Y-%m-%d}", machine()
-    texts = {}
-    for name, told in _told(rescues, losses):
-        if name in ran:
-            seconds, verdict = ran[name]
-            rows[name] = f"| {' | '.join((name, *told, f'{seconds:.0f}', verdict, day, here))} |"
-        if name in rows:
-            texts[name] = rows[name] + "\n"
-    parts = [HEAD, *(texts.get(drill.name, "") for drill in rescues)]
-    RESULTS.write_text("".join([*parts, LOSS_HEAD, *(texts.get(loss_name(drill), "") for drill in losses)]) + CAUSES)
+    parts = []
+    for head, told in ((HEAD, _rescues(rescues)), (LOSS_HEAD, _losses(losses)), (TESTIMONY_HEAD, _told(testimonies))):
+        parts.append(head)
+        for name, cells in told:
+            if name in ran:
+                seconds, verdict = ran[name]
+                rows[name] = f"| {' | '.join((name, *cells, f'{seconds:.0f}', verdict, day, here))} |"
+            if name in rows:
+                parts.append(rows[name] + "\n")
+    RESULTS.write_text("".join([*parts, CAUSES]))
 
 
-def loss_name(drill: LossDrill) -> str:
-    """As its row is called: a rescue may have the same name."""
-    return f"loss: {drill.name}"
+Row = tuple[str, tuple[str, ...]]
+"""The name of a row, and the cells that say what the drill is."""
 
 
-def _told(rescues: Iterable[Drill], losses: Iterable[LossDrill]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The name of each row, and the cells that say what the drill is."""
-    for drill in rescues:
+def _rescues(drills: Iterable[Drill]) -> Iterator[Row]:
+    for drill in drills:
         yield drill.name, (drill.story, drill.release)
-    for each in losses:
-        said = "nothing" if each.label is None else ", ".join([each.label.value] * each.times)
-        yield loss_name(each), (each.what, each.release, "yes" if each.is_lost else "no", said)
+
+
+def _losses(drills: Iterable[LossDrill]) -> Iterator[Row]:
+    """A rescue may have the same name as a loss."""
+    for drill in drills:
+        said = "nothing" if drill.label is None else ", ".join([drill.label.value] * drill.times)
+        yield f"loss: {drill.name}", (drill.what, drill.release, "yes" if drill.is_lost else "no", said)
+
+
+def _told(drills: Iterable[TestimonyDrill]) -> Iterator[Row]:
+    for drill in drills:
+        yield f"told: {drill.name}", (drill.what, drill.release)
