@@ -80,7 +80,7 @@ def _without_doubt(question: Question, safety: StartSafety, history: ClusterHist
     if answer.verdict is not Verdict.YES:
         return answer
     kept = {node: doubt for node, doubt in _unproven(safety, history).items() if node not in question.gone}
-    if question.action is not Action.REMOVE and safety.may_hold_more(kept):
+    if question.action is not Action.SCALE_IN and safety.may_hold_more(kept):
         return case.may_hold_more(kept)
     if not doubts:
         return answer

@@ -59,7 +59,7 @@ def test_a_restart_stalls_the_quorum_while_another_voter_lags(lag: int, verdict:
     ("leader_change", "verdict"), [(LOW - 1, Verdict.YES), (LOW, Verdict.UNDECIDED), (LOW + 1, Verdict.UNDECIDED)]
 )
 def test_a_voter_is_removed_by_a_leader_whose_epoch_is_committed(leader_change: int, verdict: Verdict) -> None:
-    found = answer(Action.REMOVE, 3, quorum(leader_change=leader_change))
+    found = answer(Action.SCALE_IN, 3, quorum(leader_change=leader_change))
     assert found.verdict is verdict
     assert ("not proven committed" in found.reason) is (verdict is Verdict.UNDECIDED)
 
