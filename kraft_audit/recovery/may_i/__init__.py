@@ -1,1 +1,1 @@
-"""Whether a node may be started, restarted, wiped or removed: what elections and partitions would do."""
+"""What may be done to a node, and which one a roll takes next: what elections and partitions would do."""
