@@ -30,7 +30,7 @@ LINES = (
     "recover-plan samples/elr-06-kill-13-last-replica.tgz --all",
     "may-i start 2 samples/divergence.tgz --stopped 3",
     "may-i wipe 13 samples/elr-06-kill-13-last-replica.tgz",
-    "may-i remove 1 samples/static-to-dynamic-upgrade.tgz",
+    "may-i scale-in 1 samples/static-to-dynamic-upgrade.tgz",
     "timeline samples/divergence.tgz",
     "timeline samples/elr-29-stopped.tgz --all",
 )
