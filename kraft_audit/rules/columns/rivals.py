@@ -19,7 +19,7 @@ from kraft_audit.rules.columns.nodes import Departure
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StatedCause:
     """`rivals` are the other situations that leave the same records, `decides` the file that tells them apart.
 
     `is_open`: what was read leaves the rivals possible, so that they are said. An open row lists all situations.
@@ -38,17 +38,19 @@ class Cause:
 _LAST_LINES: Final = "the last lines of its server.log"
 _CLEAN_FILE: Final = ".kafka_cleanshutdown in each of its log dirs, before the next start removes it"
 
-CAUSES_OF_ABSENCE: Final[Mapping[Stop, Cause]] = {
-    Stop.CONTROLLED: Cause(("it was killed after its leaders had moved, before it had flushed",), _CLEAN_FILE, False),
-    Stop.IDLE: Cause(("it was killed in the second in which the controller fenced it",), _CLEAN_FILE, False),
-    Stop.UNREGISTERED: Cause(("somebody unregistered a broker that had been lost before",), _LAST_LINES, False),
-    Stop.LOST: Cause(("it was cut off from the controllers, and stopped in order later",), _CLEAN_FILE, False),
-    Stop.OPEN: Cause(
+CAUSES_OF_ABSENCE: Final[Mapping[Stop, StatedCause]] = {
+    Stop.CONTROLLED: StatedCause(
+        ("it was killed after its leaders had moved, before it had flushed",), _CLEAN_FILE, False
+    ),
+    Stop.IDLE: StatedCause(("it was killed in the second in which the controller fenced it",), _CLEAN_FILE, False),
+    Stop.UNREGISTERED: StatedCause(("somebody unregistered a broker that had been lost before",), _LAST_LINES, False),
+    Stop.LOST: StatedCause(("it was cut off from the controllers, and stopped in order later",), _CLEAN_FILE, False),
+    Stop.OPEN: StatedCause(
         ("it was killed or cut off", "it stopped in order while it led nothing, which the log shows as a fence"),
         f"its own copy of __cluster_metadata-0, or {_CLEAN_FILE}",
         True,
     ),
-    Stop.FROZEN: Cause(
+    Stop.FROZEN: StatedCause(
         (
             "its process or host stood still (garbage collection, a full disk, a paused machine)",
             "the network to the controllers was cut",
@@ -56,9 +58,9 @@ CAUSES_OF_ABSENCE: Final[Mapping[Stop, Cause]] = {
         "the times in its server.log and GC log: a process that stood still logged nothing meanwhile",
         True,
     ),
-    Stop.CRASHED: Cause(("it stopped in order while it led nothing, and was started again",), _LAST_LINES, False),
-    Stop.STARTING: Cause(("it was lost before its node was started again",), _LAST_LINES, False),
-    Stop.CUT_OFF: Cause(
+    Stop.CRASHED: StatedCause(("it stopped in order while it led nothing, and was started again",), _LAST_LINES, False),
+    Stop.STARTING: StatedCause(("it was lost before its node was started again",), _LAST_LINES, False),
+    Stop.CUT_OFF: StatedCause(
         (
             "its heartbeats do not reach the leader, while it fetches the log",
             "its process hangs in the broker, and the controller of the same node fetches on",
@@ -66,13 +68,13 @@ CAUSES_OF_ABSENCE: Final[Mapping[Stop, Cause]] = {
         "its server.log: lines of BrokerToControllerChannelManager",
         True,
     ),
-    Stop.ROLE_CHANGED: Cause(("its broker failed to start beside its controller",), "its server.log", False),
+    Stop.ROLE_CHANGED: StatedCause(("its broker failed to start beside its controller",), "its server.log", False),
 }
 """Every way in which a broker leaves."""
 
-_LAST_VOTER: Final = Cause(("stopped last", "still runs without a majority"), "ask it", True)
+_LAST_VOTER: Final = StatedCause(("stopped last", "still runs without a majority"), "ask it", True)
 """Of the last node of a quorum: no majority is left that could commit a record of its stop."""
-_LOOP: Final = Cause(
+_LOOP: Final = StatedCause(
     (
         "its process ends by itself, or is killed",
         "somebody stops it in order again and again while it leads nothing, which the log shows as a fence",
@@ -116,17 +118,17 @@ class DiskLoss(enum.StrEnum):
 _FORMATTED: Final = "the date in its meta.properties, which says when it was formatted"
 _PUT_BACK: Final = "an older copy of the disk was put back"
 
-CAUSES_OF_LOSS: Final[Mapping[DiskLoss, Cause]] = {
-    DiskLoss.EMPTIED: Cause(
+CAUSES_OF_LOSS: Final[Mapping[DiskLoss, StatedCause]] = {
+    DiskLoss.EMPTIED: StatedCause(
         ("its log was removed and its meta.properties kept", "a copy from before its first record was put back"),
         "the times of its meta.properties and quorum-state",
         True,
     ),
-    DiskLoss.EMPTIED_OR_REPLACED: Cause(
+    DiskLoss.EMPTIED_OR_REPLACED: StatedCause(
         ("its log was removed", "the disk was formatted again or replaced"), _FORMATTED, True
     ),
-    DiskLoss.REPLACED: Cause(("it was formatted again by mistake",), _FORMATTED, False),
-    DiskLoss.CUT: Cause(
+    DiskLoss.REPLACED: StatedCause(("it was formatted again by mistake",), _FORMATTED, False),
+    DiskLoss.CUT: StatedCause(
         (
             "segments were removed, or left out of this copy",
             "Kafka cut the log at its start, at a batch that the disk had damaged",
@@ -134,7 +136,7 @@ CAUSES_OF_LOSS: Final[Mapping[DiskLoss, Cause]] = {
         "server.log of its last start, which says where it cut",
         True,
     ),
-    DiskLoss.WENT_BACK: Cause(
+    DiskLoss.WENT_BACK: StatedCause(
         (
             _PUT_BACK,
             "its last writes never reached the disk, as a power cut may leave it",
@@ -146,26 +148,26 @@ CAUSES_OF_LOSS: Final[Mapping[DiskLoss, Cause]] = {
 }
 """Every way in which a voter's disk comes to lack what it held (KQ020, KQ021)."""
 
-CAUSES_OF_VERSIONS: Final[Mapping[VersionCause, Cause]] = {
-    VersionCause.ALTERED: Cause(
+CAUSES_OF_VERSIONS: Final[Mapping[VersionCause, StatedCause]] = {
+    VersionCause.ALTERED: StatedCause(
         ("the disk was changed after it was written", "only the copy of it that was read"),
         "the same file on the node, read again",
         True,
     ),
-    VersionCause.RESTORED: Cause(
+    VersionCause.RESTORED: StatedCause(
         (_PUT_BACK, "it lost its last writes, as a power cut may leave it"),
         "server.log around the time of the later LeaderChange",
         True,
     ),
-    VersionCause.BEGAN_AGAIN: Cause(
+    VersionCause.BEGAN_AGAIN: StatedCause(
         ("its log was removed", "it was formatted again with the same cluster id"), _FORMATTED, True
     ),
-    VersionCause.OUTVOTED: Cause(
+    VersionCause.OUTVOTED: StatedCause(
         ("a majority of the disks was wiped or formatted again", "older copies of them were put back"),
         "the dates in the meta.properties of the other nodes, which say when they were formatted",
         True,
     ),
-    VersionCause.UNCLEAR: Cause(
+    VersionCause.UNCLEAR: StatedCause(
         (
             "bytes were changed after they had been written",
             "a disk was wiped or put back to an older copy and the epoch led twice",
