@@ -5,7 +5,6 @@ The only command that imports the engine.
 
 from __future__ import annotations
 
-import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,7 +18,6 @@ from kraft_audit.text.output import Output
 
 if TYPE_CHECKING:
     from kraft_engine.runs.options import Options
-    from kraft_engine.traces.trace import Trace
 
 FLEET_CLUSTERS: Final = 10
 FLEET_PARTITIONS: Final = 100
@@ -71,13 +69,6 @@ WithoutOption = Annotated[
 ShrinkOption = Annotated[
     bool, typer.Option("--shrink", help="Print the shortest sequence of events that still breaks an invariant.")
 ]
-StepOption = Annotated[
-    bool, typer.Option("--step", help="Step through a random run of a quorum, or a trace file, in this terminal.")
-]
-SvgOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", show_default=False, help="Draw who sent what to whom, and when, into this SVG file."),
-]
 BootOption = Annotated[
     bool, typer.Option("--boot", help="Copy the controllers of the last capture, and print how to start Kafka on them.")
 ]
@@ -118,8 +109,6 @@ def simulate(
     voters: VotersOption = None,
     without: WithoutOption = None,
     shrink: ShrinkOption = False,
-    step: StepOption = False,
-    svg: SvgOption = None,
     boot: BootOption = False,
     clusters: ClustersOption = None,
     partitions: PartitionsOption = None,
@@ -144,11 +133,11 @@ def simulate(
     if out is not None:
         refuse_filled(out)
     if shrink:
-        return shrink_seeds(scenario, range(seed, seed + seeds), options, out, svg)
-    if step or svg is not None or is_trace(scenario):
-        return use_trace(trace_of(scenario, seed, options), out, svg, in_steps=step)
+        return shrink_seeds(scenario, range(seed, seed + seeds), options, out)
     if out is None:
         raise UsageError("simulate needs --out DIR")
+    if is_trace(scenario):
+        return play_file(scenario, out)
     if is_fleet:
         changes = FLEET_CHANGES if changes is None else changes
         return play_fleet(out, clusters or FLEET_CLUSTERS, partitions or FLEET_PARTITIONS, changes, seed)
@@ -182,18 +171,6 @@ def is_trace(scenario: str) -> bool:
     from kraft_engine.traces.trace_files import is_trace_file
 
     return is_trace_file(scenario)
-
-
-def use_trace(trace: Trace, out: Path | None, svg: Path | None, *, in_steps: bool) -> int:
-    """Steps through a trace, draws it, or plays it into a folder."""
-    if in_steps:
-        return step_through(trace)
-    if svg is not None:
-        write_trace(trace, None, svg)
-        Output().text(f"{len(trace.events)} events, drawn in {svg}")
-    elif out is None:
-        raise UsageError("simulate needs --out DIR")
-    return play_file(trace, out) if out is not None else EXIT_FINE
 
 
 def list_scenarios() -> int:
@@ -279,9 +256,10 @@ def print_boot(out: Path, lines: Output) -> None:
         lines.text(f"  {command}")
 
 
-def shrink_seeds(scenario: str, seeds: range, options: Options, out: Path | None, svg: Path | None) -> int:
-    """Shortens the first failing seeds and prints the shortest trace; writes it below `out` too."""
+def shrink_seeds(scenario: str, seeds: range, options: Options, out: Path | None) -> int:
+    """Shortens the first failing seeds and prints the shortest trace; writes it and its log dirs below `out`."""
     from kraft_engine.traces.shrinking import shortest
+    from kraft_engine.traces.trace_files import play_trace
 
     lines = Output()
     try:
@@ -291,53 +269,23 @@ def shrink_seeds(scenario: str, seeds: range, options: Options, out: Path | None
     if trace is None:
         lines.text(f"no invariant broke in seeds {seeds.start} to {seeds.stop - 1}")
         return EXIT_FINE
-    write_trace(trace, out, svg)
+    if out is not None:
+        play_trace(trace, out)
+        (out / "trace.yaml").write_text(trace.text(), encoding="utf-8")
     for line in trace.text().splitlines():
         lines.text(line)
     return EXIT_FINDINGS
 
 
-def write_trace(trace: Trace, out: Path | None, svg: Path | None) -> None:
-    """trace.yaml, trace.svg and the log dirs below `out`; the picture at `svg`."""
-    from kraft_engine.traces.diagram import diagram
-    from kraft_engine.traces.trace_files import play_trace
-
-    if out is not None:
-        play_trace(trace, out)
-        (out / "trace.yaml").write_text(trace.text(), encoding="utf-8")
-        svg = svg or out / "trace.svg"
-    if svg is not None:
-        svg.write_text(diagram(trace), encoding="utf-8")
-
-
-def trace_of(scenario: str, seed: int, options: Options) -> Trace:
-    """The trace of a file, or of a random run of a quorum. Raises UsageError where there is none."""
-    from kraft_engine.traces.shrinking import record_all
-    from kraft_engine.traces.trace_files import is_trace_file, read_trace
-
-    try:
-        return read_trace(Path(scenario)) if is_trace_file(scenario) else record_all(scenario, seed, options)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def step_through(trace: Trace) -> int:
-    """Walks through the trace in this terminal."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("--step needs a terminal")
-    from kraft_engine.traces.stepper import Stepper
-    from kraft_engine.traces.terminal import run
-
-    run(Stepper(trace))
-    return EXIT_FINE
-
-
-def play_file(trace: Trace, out: Path) -> int:
+def play_file(file: str, out: Path) -> int:
     """Plays a trace file and writes the log dirs that it leaves. EXIT_FINDINGS where an invariant breaks."""
-    from kraft_engine.traces.trace_files import play_trace
+    from kraft_engine.traces.trace_files import play_trace, read_trace
 
     lines = Output()
-    result = play_trace(trace, out)
+    try:
+        result = play_trace(read_trace(Path(file)), out)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     lines.text(f"{result.scenario}: {result.event_count} events, committed to {result.committed_offset}, below {out}")
     if result.violation:
         lines.text(f"INVARIANT BROKEN {result.violation}")

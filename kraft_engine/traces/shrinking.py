@@ -30,13 +30,6 @@ def record(scenario: str, seed: int, options: Options) -> Trace | None:
     return _trace(scenario, seed, options, recorder, violation.name, violation.detail)
 
 
-def record_all(scenario: str, seed: int, options: Options) -> Trace:
-    """The same, whether or not an invariant breaks."""
-    recorder, violation = record_run(scenario, seed, options)
-    name, detail = (violation.name, violation.detail) if violation is not None else ("", "")
-    return _trace(scenario, seed, options, recorder, name, detail)
-
-
 def record_run(scenario: str, seed: int, options: Options) -> tuple[TraceRecorder, InvariantViolationError | None]:
     """Raises ValueError for a scenario whose events are more than those of a quorum."""
     if scenario not in TRACED_SCENARIOS:

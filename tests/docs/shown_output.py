@@ -45,8 +45,6 @@ NOT_RUN: Final[Mapping[str, str]] = {
     'pip install "$(echo dist/kraft_audit-*-manylinux*.whl)[lake]"': _NETWORK,
     'pip install "$(echo dist/kraft_audit-*-manylinux*.whl)" pytest': _NETWORK,
     "kraft-audit doctor": "differs from machine to machine: tests/kraft_audit/commands/test_doctor.py",
-    "kraft-audit simulate first-leader.yaml --step": "waits for keys: tests/kraft_engine/traces/test_stepper.py",
-    "kraft-audit simulate random-raft --seed 3 --step": "waits for keys: tests/kraft_engine/traces/test_stepper.py",
 }
 """The commands of console blocks that no test of the pages runs, as they are printed, and why."""
 PYTHON_PAGES: Final = READER_PAGES

@@ -1,16 +1,14 @@
-"""A failing seed shrinks to a short trace that a file holds, that plays again, and that a picture shows."""
+"""A failing seed shrinks to a short trace that a file holds, and that plays again."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
+from kraft_engine.consensus.raft import LEADER
 from kraft_engine.runs.options import Options
-from kraft_engine.traces.diagram import PAGE_HEIGHT, PAGE_WIDTH, diagram
-from kraft_engine.traces.playback import Playback
-from kraft_engine.traces.shrinking import record, record_all, replay, shortest
+from kraft_engine.traces.shrinking import quorum_of, record, record_run, replay, shortest
 from kraft_engine.traces.trace import Trace, parse_event
 from kraft_engine.traces.trace_files import play_trace, read_trace
 
@@ -30,9 +28,6 @@ def test_a_failing_seed_shrinks_to_a_few_events(
     trace = shortest(scenario, range(60), Options(without=(rule,), **options))  # type: ignore[arg-type]
     assert trace is not None
     assert len(trace.events) <= 20
-    picture = ElementTree.fromstring(diagram(trace))  # noqa: S314 - our own
-    assert int(picture.attrib["width"]) <= PAGE_WIDTH
-    assert int(picture.attrib["height"]) <= PAGE_HEIGHT
     (tmp_path / "trace.yaml").write_text(trace.text())
     again = read_trace(tmp_path / "trace.yaml")
     violation, _ = replay(again)
@@ -47,30 +42,17 @@ def test_a_failing_seed_shrinks_to_a_few_events(
     assert play_trace(again, tmp_path / "run").captures == ("violation",)
 
 
-@pytest.mark.slow
-def test_the_picture_says_what_happens() -> None:
-    trace = shortest("random-raft", range(60), Options(without=("voter_log_must_be_up_to_date",), voters=3))
-    assert trace is not None
-    picture = ElementTree.fromstring(diagram(trace))  # noqa: S314 - our own
-    texts = [element.text or "" for element in picture.iter() if element.tag.endswith("text")]
-    for number in range(1, len(trace.events) + 1):
-        assert any(text.startswith(f"{number}. ") for text in texts)
-    assert {f"node {node}" for node in (1, 2, 3)} <= set(texts)
-    assert any("leads epoch 2" in text for text in texts)
-    arrows = [element for element in picture.iter() if element.attrib.get("marker-end")]
-    assert len(arrows) == sum(event.kind == "deliver" for event in trace.events)
-
-
 @pytest.mark.parametrize("scenario", ["random-raft", "random-storm", "random-kip856"])
 def test_a_recorded_run_plays_again_without_its_clock(scenario: str) -> None:
-    trace = record_all(scenario, 11, Options(events=1_500))
-    assert trace.breaks == ""
-    playback = Playback(trace)
+    recorder, violation = record_run(scenario, 11, Options(events=1_500))
+    assert violation is None
+    quorum = quorum_of(Trace(scenario, 11, (), tuple(recorder.events)))
     elected: set[int] = set()
-    for event in trace.events:
-        elected |= {view.epoch for view in playback.play(event).nodes if view.role == "leader"}
+    for event in recorder.events:
+        quorum.play(event)
+        nodes = [process.node for process in quorum.cluster.processes if process.node is not None]
+        elected |= {node.epoch for node in nodes if node.role == LEADER}
     assert elected
-    assert playback.violation == ""
 
 
 @pytest.mark.parametrize(
