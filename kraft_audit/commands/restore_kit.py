@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.restore.lost_state import LostLog
     from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit
     from kraft_audit.recovery.restore.stray_logs import OldLog
-    from kraft_audit.recovery.restore.strimzi_resources import StrimziResources
     from kraft_audit.replay.cluster_state import ClusterState, Moment
 
 KEYS: Final = ("cluster_id", "kind", "subject", "command", "blanks")
@@ -56,9 +55,6 @@ def restore_kit(
             help="Where the old disks of a rescue are now, if they moved.",
         ),
     ] = None,
-    strimzi: Annotated[
-        bool, typer.Option("--strimzi", help="Print KafkaTopic and KafkaUser resources instead of commands.")
-    ] = False,
     any_brokers: Annotated[
         bool,
         typer.Option("--any-brokers", help="Let Kafka place replicas, because the other cluster has other broker ids."),
@@ -104,23 +100,17 @@ def restore_kit(
     \b
     Examples:
       kraft-audit restore-kit samples/elr-29-stopped.tgz
-      kraft-audit restore-kit samples/elr-29-stopped.tgz --strimzi
       kraft-audit restore-kit samples/divergence.tgz --only-lost
       kraft-audit restore-kit samples/divergence.tgz --at 40 --any-brokers --output json
       kraft-audit restore-kit .demo/lake --cluster divergence --only-lost
     """
     from kraft_audit.recovery.restore.restore_kit import KitRequest, kit_heading, script
     from kraft_audit.recovery.restore.stray_logs import old_log_steps
-    from kraft_audit.recovery.restore.strimzi_resources import strimzi_yaml
     from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 
     place = place_of("--at", at)
     if only_lost and at is not None:
         raise UsageError("--only-lost compares the ends of logs: leave out --at")
-    if strimzi and only_lost:
-        raise UsageError("--strimzi: a resource describes a whole topic or user: leave out --only-lost")
-    if strimzi and output in (Format.CSV, Format.JSONL):
-        raise UsageError("--strimzi prints YAML: leave out --output, or use --output json")
     if old_disks is not None and not only_lost:
         raise UsageError("--old-disks needs --only-lost")
     if out is not None:
@@ -142,15 +132,13 @@ def restore_kit(
             raise UsageError("--at: the log starts later, so there is no state to restore")
         made = _lost(cluster, moment, state, request, old_disks, lake) if only_lost else _whole(cluster, state, request)
         heading = list(kit_heading(cluster.title, moment, state, made.kit, made.lost))
-        files = {"restore.sh": list(script(made.kit, heading, old_log_steps(made.old_logs, made.next_producer_id)))}
-        if made.strimzi is not None:
-            files["strimzi.yaml"] = list(strimzi_yaml(made.strimzi, heading))
+        lines = list(script(made.kit, heading, old_log_steps(made.old_logs, made.next_producer_id)))
         documents.append(_document(state, moment, made))
         results.add({"cluster_id": state.cluster_id, **row} for row in documents[-1]["commands"])
         if out is not None:
-            _write(out, files)
+            _write(out, lines)
         if results.is_table:
-            for line in files["strimzi.yaml" if strimzi else "restore.sh"]:
+            for line in lines:
                 results.out.line(line)
     return results.end_documents(documents)
 
@@ -159,25 +147,23 @@ def restore_kit(
 class _Made:
     """A kit, the logs whose state it is (None: the cluster's own), and the old logs of the topics that it creates.
 
-    `strimzi`: the same as resources, for a whole state. `next_producer_id`: the one that the cluster has to be above.
+    `next_producer_id`: the one that the cluster has to be above.
     """
 
     kit: RestoreKit
     lost: list[LostLog] | None
     old_logs: list[OldLog]
-    strimzi: StrimziResources | None = None
     next_producer_id: int | None = None
 
 
 def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
     from kraft_audit.recovery.restore.restorable_state import restorable_state
     from kraft_audit.recovery.restore.restore_kit import restore_kit
-    from kraft_audit.recovery.restore.strimzi_resources import strimzi_resources
 
     present = restorable_state(state)
     kit = restore_kit(present, request)
     logs = cluster.old_logs(kit.topics, names_missing=False)
-    return _Made(kit, None, logs, strimzi_resources(kit.wanted), present.next_producer_id)
+    return _Made(kit, None, logs, present.next_producer_id)
 
 
 def _is_rescued(logs: LogsOrLake) -> bool:
@@ -274,14 +260,12 @@ def _document(state: ClusterState, moment: Moment, made: _Made) -> dict[str, Any
         "blanks": [asdict(blank) for blank in kit.blanks],
         "left_out": [asdict(each) for each in kit.left_out],
         "old_logs": [asdict(log) for log in made.old_logs],
-        "strimzi": None if made.strimzi is None else asdict(made.strimzi),
     }
 
 
-def _write(out: FilePath, files: dict[str, list[str]]) -> None:
+def _write(out: FilePath, lines: list[str]) -> None:
     from kraft_audit.text.text_files import whole_file
 
     out.mkdir(parents=True, exist_ok=True)
-    for name, lines in files.items():
-        with whole_file(out / name) as path:
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with whole_file(out / "restore.sh") as path:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")

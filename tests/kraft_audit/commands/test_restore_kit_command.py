@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import yaml
-
 from tests.builders.printed_scripts import calls_of
 
 ELR = "samples/elr-29-stopped.tgz"
@@ -43,13 +41,3 @@ def test_a_folder_that_is_read_or_filled_is_not_written_to(kraft_audit, tmp_path
     (tmp_path / "file").write_text("stays")
     assert kraft_audit("restore-kit", ELR, "--out", tmp_path).code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_strimzi_resources_are_printed_and_written_beside_the_script(kraft_audit, tmp_path: Path) -> None:
-    printed = kraft_audit("restore-kit", ELR, "--strimzi", "--out", tmp_path / "kit").out
-    assert (tmp_path / "kit" / "strimzi.yaml").read_text() == printed
-    assert (tmp_path / "kit" / "restore.sh").read_text() == kraft_audit("restore-kit", ELR).out
-    document = json.loads(kraft_audit("restore-kit", ELR, "--strimzi", "-o", "json").out)
-    assert list(yaml.safe_load_all(printed)) == document["strimzi"]["resources"]
-    for refused in (["--only-lost"], ["-o", "csv"]):
-        assert kraft_audit("restore-kit", ELR, "--strimzi", *refused).code == 2
