@@ -32,15 +32,13 @@ def report(
             "--out",
             metavar="DIR",
             show_default=False,
-            help="Folder for html and ocsf, file for the other formats.",
+            help="Folder for html, file for the other formats.",
         ),
     ],
     output: Annotated[
         Literal["html", "csv", "parquet", "openmetrics", "ocsf"],
         typer.Option("--output", help="html is for people, the others are for programs."),
     ] = "html",
-    region: Annotated[str, typer.Option(metavar="NAME", help="ocsf only: region in the folder names.")] = "external",
-    account: Annotated[str, typer.Option(metavar="ID", help="ocsf only: account in the folder names.")] = "external",
 ) -> int:
     """Write a report: a static HTML site that needs no server, or findings and metrics as files.
 
@@ -48,8 +46,7 @@ def report(
     plan left there, with the version of every table. `report` needs no Spark. A folder is overwritten only if it holds
     an earlier report. A file is always replaced. If nothing can be read, the earlier report stays as it is.
 
-    --output ocsf writes OCSF Compliance Findings as Parquet into a new folder, in the layout that security lakes
-    expect.
+    --output ocsf writes OCSF Compliance Findings, a JSON object a line.
 
     \b
     Examples:
@@ -69,12 +66,6 @@ def report(
             f"{site.index}: {_clusters(site.clusters)}{_not_read(site.not_read)}, {site.open_findings} open findings, "
             f"{site.files} files, {site.size_bytes:,} bytes"
         )
-        return 0
-    if output == "ocsf":
-        from kraft_audit.report.report_files import write_security_lake
-
-        written = write_security_lake(pages, out, region=region, account=account)
-        lines.text(f"{out}: {_clusters(written.clusters)}, {written.events} events in {written.files} files")
         return 0
     from kraft_audit.report.report_files import write_file
 

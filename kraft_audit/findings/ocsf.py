@@ -1,4 +1,4 @@
-"""Findings as OCSF 1.5.0 events of the class Compliance Finding (2003), for security lakes and SIEMs.
+"""Findings as OCSF 1.5.0 events of the class Compliance Finding (2003), for SIEMs: a JSON object a line.
 
 The schema (https://schema.ocsf.io/1.5.0) leaves control and standards to the producer: here every event has both. What
 could not be decided is Unknown, never Pass. What is resolved stays Fail: it says what was found between start_time and
@@ -10,15 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
 from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.frameworks import frameworks, requirements
 from kraft_audit.rules.registry import control_of
 from kraft_audit.rules.rule_model import CONTROLS
-from kraft_audit.tables.contract import INT32, INT64, TEXT, list_of
-from kraft_audit.tables.gold import EVIDENCE, WAIVER
 from kraft_audit.text.readable import is_time
 
 OCSF_VERSION: Final = "1.5.0"
@@ -55,79 +51,10 @@ LIFECYCLE: Final = {
 """status_id of an event by the state of its finding."""
 
 
-def _struct(*fields: tuple[str, pa.DataType]) -> pa.DataType:
-    return pa.struct([pa.field(name, type_) for name, type_ in fields])
-
-
-_TEXTS: Final = list_of(TEXT)
-_STATUS: Final = (("status_id", INT32), ("status", TEXT))
-OCSF_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, INT32, nullable=False) for name in ("category_uid", "class_uid", "activity_id")),
-        *(pa.field(name, TEXT, nullable=False) for name in ("category_name", "class_name", "activity_name")),
-        pa.field("type_uid", INT64, nullable=False),
-        pa.field("type_name", TEXT, nullable=False),
-        pa.field("time", INT64, nullable=False),
-        pa.field("start_time", INT64),
-        pa.field("end_time", INT64),
-        pa.field("severity_id", INT32, nullable=False),
-        pa.field("severity", TEXT, nullable=False),
-        pa.field("status_id", INT32, nullable=False),
-        pa.field("status", TEXT, nullable=False),
-        pa.field("status_detail", TEXT),
-        pa.field("message", TEXT, nullable=False),
-        pa.field(
-            "metadata",
-            _struct(
-                ("version", TEXT),
-                ("uid", TEXT),
-                ("event_code", TEXT),
-                ("product", _struct(("name", TEXT), ("vendor_name", TEXT), ("version", TEXT))),
-            ),
-            nullable=False,
-        ),
-        pa.field(
-            "finding_info",
-            _struct(
-                *(("uid", TEXT), ("title", TEXT), ("desc", TEXT), ("types", _TEXTS)),
-                *(("first_seen_time", INT64), ("last_seen_time", INT64), ("created_time", INT64)),
-                ("modified_time", INT64),
-                ("analytic", _struct(("uid", TEXT), ("name", TEXT), ("type_id", INT32), ("type", TEXT))),
-            ),
-            nullable=False,
-        ),
-        pa.field(
-            "compliance",
-            _struct(
-                *(("control", TEXT), ("desc", TEXT), ("standards", _TEXTS), ("requirements", _TEXTS)),
-                *_STATUS,
-            ),
-            nullable=False,
-        ),
-        pa.field("remediation", _struct(("desc", TEXT))),
-        pa.field("resources", list_of(_struct(("uid", TEXT), ("name", TEXT), ("type", TEXT), ("namespace", TEXT)))),
-        pa.field(
-            "unmapped",
-            _struct(
-                *(("from_offset", INT64), ("to_offset", INT64), ("epoch", INT32)),
-                *(("evidence", EVIDENCE), ("waiver", WAIVER)),
-            ),
-            nullable=False,
-        ),
-    ]
-)
-"""An event as Parquet, with the attributes that OCSF names; times are milliseconds since 1970 UTC."""
-
-
 def ocsf_events(rows: Iterable[Mapping[str, Any]], version: str) -> list[dict[str, Any]]:
     """Rows of the table `findings`, judged or of a lake, as events by time; `version` is that of kraft-audit."""
     events = [_event(row, version) for row in rows]
     return sorted(events, key=lambda event: (event["time"], event["metadata"]["uid"]))
-
-
-def ocsf_batch(rows: Iterable[Mapping[str, Any]], version: str) -> pa.RecordBatch:
-    """The same as columns of OCSF_SCHEMA."""
-    return pa.RecordBatch.from_pylist(ocsf_events(rows, version), OCSF_SCHEMA)
 
 
 def without_nulls(value: Any) -> Any:

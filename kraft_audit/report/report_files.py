@@ -1,40 +1,27 @@
-"""Findings and metrics as files: CSV that no spreadsheet takes for formulas, Parquet, OpenMetrics, and a security lake.
+"""Findings and metrics as files: CSV that no spreadsheet takes for formulas, Parquet, OpenMetrics and OCSF events.
 
-A file appears whole or not at all, as collectors read it at any moment. A security lake gets OCSF events by region,
-account and day, as Amazon Security Lake takes them from a custom source:
-
-    region=REGION/accountId=ACCOUNT/eventDay=YYYYMMDD/NAME.parquet
-
-A file holds one cluster's events of one day (UTC, by the event's time), the earliest first. Its name comes from the
-cluster, so that an export of the same lake has the same files, byte for byte.
+A file appears whole or not at all, as collectors read it at any moment.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import hashlib
-import re
-import shutil
-import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kraft_audit.findings.finding_formats import state_of
-from kraft_audit.findings.ocsf import OCSF_SCHEMA, observed_ms, ocsf_events
+from kraft_audit.findings.ocsf import observed_ms, ocsf_events, without_nulls
 from kraft_audit.report.openmetrics import Metrics
 from kraft_audit.report.report_source import AsOf, ClusterInput, ReportSource
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import JUDGED_FINDINGS
-from kraft_audit.text.output import to_csv_cell
-from kraft_audit.text.readable import moment_of, time_text
+from kraft_audit.text.output import to_csv_cell, to_json
+from kraft_audit.text.readable import time_text
 from kraft_audit.text.text_files import whole_file
 from kraft_codec.errors import ChoiceError, InputError
 
@@ -106,11 +93,34 @@ def openmetrics_file(path: Path, as_of: AsOf) -> Iterator[AddCluster]:
     path.write_text("".join(metrics.lines()), encoding="utf-8", newline="\n")
 
 
-WRITERS: Final[dict[str, FileWriter]] = {"csv": csv_file, "parquet": parquet_file, "openmetrics": openmetrics_file}
+@contextlib.contextmanager
+def ocsf_file(path: Path, as_of: AsOf) -> Iterator[AddCluster]:
+    """Raised and undecided findings of any state as OCSF events, a JSON object a line; a lake's plans say when."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+
+        def add(given: ClusterInput) -> None:
+            seen_ms = observed_ms(given.history)
+            findings = (
+                row if "last_seen_ms" in row else {**row, "seen_ms": seen_ms}
+                for row in given.findings
+                if row["status"] != "clear"
+            )
+            for event in ocsf_events(findings, as_of.tool_version):
+                file.write(to_json(without_nulls(event)) + "\n")
+
+        yield add
+
+
+WRITERS: Final[dict[str, FileWriter]] = {
+    "csv": csv_file,
+    "parquet": parquet_file,
+    "openmetrics": openmetrics_file,
+    "ocsf": ocsf_file,
+}
 
 
 def write_file(source: ReportSource, format_: str, out: Path) -> int:
-    """Write csv, parquet or openmetrics to `out`; returns the number of clusters. Raises InputError."""
+    """Write one of the formats of WRITERS to `out`; returns the number of clusters. Raises InputError."""
     if out.is_dir():
         raise ChoiceError(str(out), "is a folder; a file is needed")
     count = 0
@@ -153,68 +163,3 @@ def created_folders(folder: Path) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 created.rmdir()
         raise
-
-
-EXTERNAL: Final = "external"
-"""What Security Lake's guide recommends as accountId of a source outside of AWS."""
-PARTITION_VALUE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""What may be the value of a partition's folder, as region=VALUE."""
-NO_DAY: Final = "19700101"
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenEvents:
-    """How much was written."""
-
-    clusters: int
-    events: int
-    files: int
-
-
-def write_security_lake(
-    source: ReportSource, out: Path, *, region: str = EXTERNAL, account: str = EXTERNAL
-) -> WrittenEvents:
-    """Write the events of all clusters into a new or empty folder. Raises ChoiceError, InputError.
-
-    The folder appears whole or not at all.
-    """
-    for option, value in (("--region", region), ("--account", account)):
-        if not PARTITION_VALUE.fullmatch(value):
-            raise ChoiceError(option, f"{value!r}: expected letters, digits, dots, dashes or underscores, at most 64")
-    if out.is_dir() and any(out.iterdir()):
-        raise ChoiceError(str(out), "expected a new or empty folder")
-    clusters = events = files = 0
-    with created_folders(out), writing(out), tempfile.TemporaryDirectory(dir=out, prefix=".unfinished-") as unfinished:
-        folder = Path(unfinished) / f"region={region}" / f"accountId={account}"
-        folder.mkdir(parents=True)
-        version = source.as_of().tool_version
-        for given in source.clusters():
-            clusters += 1
-            for day, of_day in _by_day(given, version).items():
-                target = folder / f"eventDay={day}" / _file_name(given)
-                target.parent.mkdir(exist_ok=True)
-                rows = pa.Table.from_pylist(of_day, OCSF_SCHEMA)
-                pq.write_table(rows, target, compression="zstd")
-                events, files = events + len(of_day), files + 1
-        shutil.move(str(folder.parent), str(out))
-    return WrittenEvents(clusters, events, files)
-
-
-def _by_day(given: ClusterInput, version: str) -> dict[str, list[dict[str, Any]]]:
-    """Raised and undecided findings of any state as events, by the day of their time; a lake's plans say when."""
-    seen_ms = observed_ms(given.history)
-    findings: Iterable[dict[str, Any]] = (
-        row if "last_seen_ms" in row else {**row, "seen_ms": seen_ms}
-        for row in given.findings
-        if row["status"] != "clear"
-    )
-    days: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for event in ocsf_events(findings, version):
-        moment = moment_of(event["time"])
-        days[NO_DAY if moment is None else moment.strftime("%Y%m%d")].append(event)
-    return days
-
-
-def _file_name(given: ClusterInput) -> str:
-    page = given.page_id.encode("utf-8", "surrogatepass")
-    return f"kraft-audit-{hashlib.blake2b(page, digest_size=12).hexdigest()}.parquet"

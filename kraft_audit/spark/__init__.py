@@ -31,17 +31,15 @@ def register(spark: SparkSession) -> None:
 def register_views(spark: SparkSession, lake: str) -> list[str]:
     """Make each view of the lake a temporary view of this session: every table, `log`, `history_gap`, `…_reverted`.
 
-    Of gold tables that the lake has, those with the names and labels of their clusters, what is computed from them
-    (`cluster_health`, `incidents_by_day`, `finding_trend`), and the findings as OCSF events. Returns their names.
+    Of gold tables that the lake has, those with the names and labels of their clusters, and what is computed from them
+    (`cluster_health`, `incidents_by_day`, `finding_trend`). Returns their names.
     A view is evaluated when it is queried, so that it shows the plans that were closed by then.
     """
     from pyspark.errors import AnalysisException
 
-    from kraft_audit.lake.gold.ocsf_view import OCSF_FINDINGS, ocsf_sql
-
     tables = path_tables(lake)
     names, needed = [], frozenset(view_names())
-    for name, query in {**views(tables, CATALOG_TABLES), OCSF_FINDINGS: ocsf_sql(tables, is_spark=True)}.items():
+    for name, query in views(tables, CATALOG_TABLES).items():
         try:
             spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
         except AnalysisException:

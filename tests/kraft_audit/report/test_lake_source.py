@@ -26,7 +26,7 @@ from kraft_audit.report.fleet_page import Fleet, fleet_view
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
-from kraft_audit.report.report_files import write_security_lake
+from kraft_audit.report.report_files import write_file
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.site import write_site
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE
@@ -393,11 +393,12 @@ def test_a_lake_gives_auditors_the_same_bytes_again(lake: Path, tmp_path: Path) 
     written = []
     for name in ("a", "b"):
         write_site(LakeSource(str(lake)), tmp_path / name / "site")
-        write_security_lake(LakeSource(str(lake)), tmp_path / name / "ocsf")
-        files = (*(tmp_path / name / "site" / "oscal").iterdir(), *(tmp_path / name / "ocsf").rglob("*.parquet"))
+        write_file(LakeSource(str(lake)), "ocsf", tmp_path / name / "findings.jsonl")
+        files = (*(tmp_path / name / "site" / "oscal").iterdir(), tmp_path / name / "findings.jsonl")
         written.append({str(file.relative_to(tmp_path / name)): file.read_bytes() for file in files})
     assert written[0] == written[1]
-    assert len(written[0]) >= 3 + len(PATHS)
+    events = [json.loads(line) for line in written[0]["findings.jsonl"].splitlines()]
+    assert len({event["resources"][0]["namespace"] for event in events}) == len(PATHS)
     results = json.loads(written[0]["site/oscal/assessment-results.json"])["assessment-results"]
     closed = DeltaLake(str(lake)).query("SELECT max(at_ms) AS at_ms FROM plans WHERE event = 'closed'", "plans")
     modified = datetime.datetime.fromisoformat(results["metadata"]["last-modified"]).timestamp()
