@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import hcl2
 import kubernetes_validate
 import pytest
 import typer
@@ -38,13 +36,9 @@ def calls() -> Iterator[tuple[str, list[str]]]:
     pod = pod_of(documents("cronjob.yaml")[1])
     for container in (*pod["initContainers"], *pod["containers"]):
         yield f"CronJob {container['name']}", container["args"]
-    spark = documents("sparkapplication.yaml")[0]["spec"]["template"]
-    yield "SparkApplication", [*PYTHON_FILE.findall(spark["mainApplicationFile"]), *spark["arguments"]]
     (task,) = documents("databricks.yml")[0]["resources"]["jobs"]["kraft_audit"]["tasks"]
     python = task["spark_python_task"]
     yield "Databricks", [*PYTHON_FILE.findall(python["python_file"]), *python["parameters"]]
-    submit = json.loads((RECIPES / "emr-serverless.json").read_text())["jobDriver"]["sparkSubmit"]
-    yield "EMR", [*PYTHON_FILE.findall(submit["entryPoint"]), *submit["entryPointArguments"]]
     docker = (RECIPES / "Dockerfile").read_text()
     (run,) = re.findall(r"docker run .*? kraft-audit (run .*)", docker)
     yield "Dockerfile", run.split()
@@ -88,35 +82,10 @@ def test_the_fleet_in_the_config_map_is_one(tmp_path: Path) -> None:
 
 
 def test_spark_is_started_with_what_every_session_needs() -> None:
-    of_operator = documents("sparkapplication.yaml")[0]["spec"]["template"]["sparkConf"]
-    assert REQUIRED.items() <= of_operator.items()
-    submitted = json.loads((RECIPES / "emr-serverless.json").read_text())["jobDriver"]["sparkSubmit"]
-    conf = dict(re.findall(r"--conf (\S+?)=(\S+)", submitted["sparkSubmitParameters"]))
-    assert REQUIRED.items() <= conf.items()
     (cluster,) = documents("databricks.yml")[0]["resources"]["jobs"]["kraft_audit"]["job_clusters"]
     of_databricks = cluster["new_cluster"]["spark_conf"]
     own = {name: value for name, value in REQUIRED.items() if "catalog" not in name and "extensions" not in name}
     assert own.items() <= of_databricks.items(), "Delta is the runtime's own"
-
-
-def test_terraform_gives_the_audit_the_lake_and_only_reading_of_captures() -> None:
-    with (RECIPES / "terraform" / "main.tf").open(encoding="utf-8") as file:
-        parsed = hcl2.load(file)
-    assert "aws_s3_bucket_public_access_block" in json.dumps(parsed)
-    statements = {
-        _plain(statement["sid"]): [_plain(action) for action in statement["actions"]]
-        for block in parsed["data"]
-        for document in block.values()
-        for body in document.values()
-        for statement in body["statement"]
-        if "sid" in statement
-    }
-    assert set(statements["ReadCaptures"]) == {"s3:GetObject", "s3:ListBucket"}
-    assert {"s3:PutObject", "s3:DeleteObject"} <= set(statements["WriteLake"])
-
-
-def _plain(text: str) -> str:
-    return text.strip('"')
 
 
 def test_the_readme_names_every_recipe_and_that_none_was_applied() -> None:

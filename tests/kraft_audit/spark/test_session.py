@@ -145,7 +145,7 @@ def test_the_local_profile_says_what_the_session_sets(project_root: Path) -> Non
 
 def test_every_profile_is_readable_and_keeps_what_is_required(project_root: Path) -> None:
     profiles = sorted((project_root / "conf" / "spark").glob("*.conf"))
-    assert [profile.stem for profile in profiles] == ["databricks", "emr", "k8s", "local", "standalone", "yarn"]
+    assert [profile.stem for profile in profiles] == ["databricks", "k8s", "local", "standalone"]
     for profile in profiles:
         found = read_conf(profile)
         missing = {key for key, value in REQUIRED.items() if found.get(key) != value}
@@ -164,13 +164,13 @@ AUTHENTICATED = {
 }
 
 
-@pytest.mark.parametrize("profile", ["emr", "k8s", "standalone", "yarn"])
+@pytest.mark.parametrize("profile", ["k8s", "standalone"])
 def test_a_profile_that_encrypts_protects_what_crosses_from_changes(profile: str, project_root: Path) -> None:
     """By default Spark's cipher is AES/CTR, without authentication (CVE-2025-55039)."""
     text = (project_root / "conf" / "spark" / f"{profile}.conf").read_text(encoding="utf-8")
     reported = dict(re.findall(r"^(?:# )?(spark\.(?:authenticate|network\.crypto\.\w+))\s+(\S+)$", text, re.MULTILINE))
     assert reported == AUTHENTICATED
-    if profile in ("k8s", "yarn"):
+    if profile == "k8s":
         assert read_conf(project_root / "conf" / "spark" / f"{profile}.conf").items() >= AUTHENTICATED.items()
 
 
