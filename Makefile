@@ -78,6 +78,7 @@ ci: setup airflow-setup chromium s3a-jars ## run tests that start a service: a S
 drills: setup spark-oldest-setup ## lose real Kafka quorums and rescue them, write docs/drills.md, then run the longest tests: two hours
 	@KRAFT_AUDIT_DRILL_RESULTS=1 $(PYTEST) -m drill tests/drills
 	@KRAFT_AUDIT_CALLS=1000 $(PYTEST) tests/witness/test_kafka_authors.py
+	@KRAFT_AUDIT_LIES=1000 $(PYTEST) tests/witness/test_lies.py
 	@KRAFT_AUDIT_GOOD_CLUSTERS=499 $(PYTEST) tests/kraft_audit/lake/test_hostile_clusters.py
 	@KRAFT_AUDIT_SEEDS=200 $(PYTEST) tests/kraft_audit/findings/test_hourly_invariants.py tests/kraft_audit/findings/test_judged_hours.py
 	@KRAFT_AUDIT_INTERLEAVINGS=40 $(PYTEST) tests/kraft_audit/lake/test_interleavings.py
