@@ -230,11 +230,16 @@ class Ledger(PlanEvents):
         return {name: cluster for name, (_, cluster) in sorted(latest.items()) if cluster is not None}
 
     def close_plan(self, number: int, summary: Mapping[str, Any], *, is_abandoned: bool = False) -> bool:
-        """End the plan. False where another run has ended it."""
+        """End the plan. False where another run has ended it.
+
+        Raises InputError where the lake does not know the plan any more: it was removed while the run went on.
+        """
         application = self.application(f"plans/{CLOSED}")
         row = {"summary": json.dumps(summary), "outcome": ABANDONED if is_abandoned else None}
         for _ in range(COMMIT_ATTEMPTS):
             status = self.status()
+            if number > status.opened:
+                raise InputError(self.lake.uri, f"plan {number} is gone: the lake was removed while the run went on")
             if number not in status.open:
                 return False
             low = min((each for each in status.open if each != number), default=status.opened + 1) - 1
