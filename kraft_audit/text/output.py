@@ -37,10 +37,10 @@ ROOM_MIN: Final = 60
 SLICED_ROWS: Final = 1000
 """At most so many rows of a batch are Python objects at the same time."""
 HEADING_SGR: Final = "1"
-NAME_CHARACTERS_MAX: Final = 255
+SHOWN_NAME_CHARACTERS_MAX: Final = 255
 """What a file system accepts; a topic's name has at most 249 (Topic.MAX_NAME_LENGTH, Kafka 4.3)."""
 NAME_END_CHARACTERS: Final = 60
-_LONG_NAME: Final = re.compile(rf"""[^\s"'{{}}\[\](),:;/=@|]{{{NAME_CHARACTERS_MAX + 1},}}""")
+_LONG_NAME: Final = re.compile(rf"""[^\s"'{{}}\[\](),:;/=@|]{{{SHOWN_NAME_CHARACTERS_MAX + 1},}}""")
 """A name that no file or topic can have; not a path or a file's content, which consist of shorter ones."""
 _json_string: Final = json.JSONEncoder(ensure_ascii=False).encode
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -111,7 +111,7 @@ def _acts(character: str) -> bool:
 
 def abridged(text: str) -> str:
     """A line for people: of a name longer than any that Kafka or a file system accepts, both ends and its length."""
-    return text if len(text) <= NAME_CHARACTERS_MAX else _LONG_NAME.sub(_both_ends, text)
+    return text if len(text) <= SHOWN_NAME_CHARACTERS_MAX else _LONG_NAME.sub(_both_ends, text)
 
 
 def _both_ends(match: re.Match[str]) -> str:
