@@ -9,6 +9,7 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.altered_runs import open_version
 from kraft_audit.rules.columns.captures import (
+    audit_command,
     capture_evidence,
     captures_in_order,
     held_low,
@@ -25,7 +26,7 @@ from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log, log_batches
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, missing_before
 from kraft_audit.rules.columns.voter_sets import canonical_sets, is_voter_disk, keys_of, set_at
-from kraft_audit.rules.registry import rule
+from kraft_audit.rules.registry import rule, texts
 from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided
 from kraft_audit.text.readable import offset_span
 
@@ -58,8 +59,9 @@ def kq002(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
             evidence=tuple(Evidence(text) for text in newest["low_evidence"]),
         )
         return
-    yield from _contradicted(history, log)
-    yield from _too_few_hold(history, newest)
+    ask = f"What each disk may still do:   {audit_command(history, 'quorum')}"
+    for case in (*_contradicted(history, log), *_too_few_hold(history, newest)):
+        yield case._replace(what_to_do=f"{texts()['KQ002']['what_to_do']} {ask}")
 
 
 def _contradicted(history: ClusterHistory, log: CanonicalBatches) -> Iterator[Case]:

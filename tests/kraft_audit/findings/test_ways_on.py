@@ -1,8 +1,9 @@
 """Where logs contradict each other, no answer goes in a circle: the printed commands lead to one that decides.
 
 Every command of `check` and of what it leads to is run as printed. The witness is the graph of these commands alone: a
-command is an answer where `may-i` says yes or no, or what to copy or to do on Kafka, `rescue-plan` has a plan, or
-`state` shows one. From every other command a way of printed commands leads to an answer, and none of them is refused.
+command is an answer where `may-i` says yes or no, or what to copy or to do on Kafka, `quorum` leaves no node undecided,
+`rescue-plan` has a plan, or `state` shows one. From every other command a way of printed commands leads to an answer,
+and none of them is refused.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kraft_audit.replay.branch_choice import ChosenBranch
 from kraft_engine.scenarios.scenario import load
 
 COMMAND = re.compile(r"kraft-audit (?:check|diverge|quorum|may-i|rescue-plan|state|voters|timeline)\b[^`;)\n]*")
+UNDECIDED_ROW = re.compile(r"^(?:controller|broker) \d+ .*\bundecided\b", re.MULTILINE)
 CASES = (
     ("controllers-emptied", "2-controllers-up-broker-11-running"),
     ("controllers-emptied", "3-all-up"),
@@ -55,14 +57,16 @@ def graph_of(run: Callable[..., Any], path: Path) -> tuple[dict[str, list[str]],
         leads_to[line] = commands_of(said, quoted)
         waiting += leads_to[line]
         is_decided = ended.code in (0, 1) or re.search(r"Copy |kafka-metadata-quorum|kafka-storage", said)
-        if (name == "may-i" and is_decided) or (name in ("rescue-plan", "state") and ended.code == 0):
+        is_decided = is_decided if name == "may-i" else name == "quorum" and not UNDECIDED_ROW.search(said)
+        is_decided = is_decided or "no two captured logs differ" in said
+        if is_decided or (name in ("rescue-plan", "state") and ended.code == 0):
             answers.add(line)
     assert len(leads_to) < COMMANDS_MAX, sorted(leads_to)
     return leads_to, answers
 
 
 def without_answer(leads_to: dict[str, list[str]], answers: set[str]) -> list[str]:
-    """The commands from which no way leads to an answer."""
+    """The commands from which no way leads to an answer; `diverge` says that no logs differ, which is one, too."""
     reaching = set(answers)
     while more := {line for line, following in leads_to.items() if line not in reaching and reaching & set(following)}:
         reaching |= more
