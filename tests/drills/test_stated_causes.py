@@ -38,6 +38,8 @@ class Played:
         self.cluster = RealCluster(drill, work, release.classpath, release.tools, release.archive)
         self.relay = Relay(self.cluster.controllers[1].port)
         self.cluster.brokers[IDLE].quorum = {"controller.quorum.voters": f"1@127.0.0.1:{self.relay.port}"}
+
+    def boot(self) -> None:
         self.cluster.boot()
         self.cluster.topic("orders", "--replica-assignment", f"{LEADS}:{NEXT}:{IDLE}")
         self.cluster.send("orders", "first")
@@ -91,6 +93,7 @@ def boot(kafka_releases: Callable[[str], KafkaRelease], tmp_path: Path) -> Itera
 
     def start(name: str) -> Played:
         played.append(Played(name, tmp_path, kafka_releases(RELEASE)))
+        played[-1].boot()
         return played[-1]
 
     yield start
