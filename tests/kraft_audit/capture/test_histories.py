@@ -162,6 +162,20 @@ def test_one_entry_of_the_fleet_declares_static_voters_as_one_quorum(tmp_path: P
         assert len(split_histories(replace(plan, name=""), storages.__getitem__)) == 2
 
 
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_copies_without_a_directory_id_are_one_log_unless_an_offset_stands_in_both(
+    tmp_path: Path, overlap: int
+) -> None:
+    """The segments of the first copy were deleted before the second one was made."""
+    first = with_topics(led(1, [1]))
+    at = first.next_offset - overlap
+    second = with_topics(Log(next_offset=at, epoch=2, timestamp_ms=first.timestamp_ms))
+    for folder, segments in (("a", {0: first.content}), ("b", {at: second.content})):
+        node_dir = write_node(tmp_path / folder, 1, segments)
+        (node_dir / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={CLUSTER_ID}\n")
+    assert histories(tmp_path) == ([(1,), (1,)] if overlap else [(1, 1)])
+
+
 def test_a_disk_wiped_with_the_same_directory_id_is_judged_with_its_past(tmp_path: Path) -> None:
     write_node(tmp_path / "monday", 1, with_topics(led(1, [1])).content, directory_id=DIRECTORIES[0])
     write_node(tmp_path / "tuesday", 1, led(1, [1], epoch=3).content, directory_id=DIRECTORIES[0])
