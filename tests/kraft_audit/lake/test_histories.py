@@ -10,15 +10,35 @@ from types import ModuleType
 import pytest
 
 import kraft_audit
-from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.plan import BatchKey, ClusterPlan, FilePlan, FileScan, ReplicaPlan, history_id
 from kraft_audit.lake import known_histories
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.known_histories import LedgerIndex, read_histories
+from kraft_audit.lake.ledger_state import LedgerFile, LedgerState
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.rules.rule_model import Status
+from kraft_codec.file_names import FileKind, segment_name
 from tests.builders.history_lakes import histories, rows, write
 from tests.builders.logs import CLUSTER_ID, led, with_topics
 
 MakeFleet = Callable[..., FleetSettings]
+
+
+@pytest.mark.parametrize("ids", [("first", "second"), ("second", "first")])
+def test_a_folder_is_the_history_of_its_newest_batch(ids: tuple[str, str]) -> None:
+    """Its segments were read under two ids, and lie there unchanged: no byte of them is read."""
+    known = {"first": CLUSTER_ID, "second": history_id(CLUSTER_ID, ["another"])}
+    files, ledger = [], {}
+    for base_offset, name in zip((0, 10), ids, strict=True):
+        scan = FileScan(100, 5, 100, BatchKey(0, base_offset, base_offset + 9, 1, 7), 1, 10, 0, 0, 0)
+        file = segment_name(base_offset)
+        files.append(FilePlan(file, FileKind.SEGMENT, base_offset, None, scan.size_bytes, scan.mtime_ms, scan))
+        place = ("/logs", "node-1", file)
+        ledger[place] = LedgerFile(*place, known[name], 1, None, "", 0, FileKind.SEGMENT, base_offset, None, scan)
+    index = LedgerIndex.of(ledger, {id_: LedgerState(aliases=(id_,)) for id_ in known.values()})
+    replica = ReplicaPlan("/logs", "node-1", "", 0, 0, CLUSTER_ID, 1, None, tuple(files))
+    (found,) = read_histories(ClusterPlan(1, "", CLUSTER_ID, "kip853", (replica,)), index, pytest.fail)
+    assert (found.plan.history_id, found.ids) == (known[ids[1]], {known[ids[1]]})
 
 
 def judged_by_lake(fleet: FleetSettings) -> set[tuple[object, ...]]:
