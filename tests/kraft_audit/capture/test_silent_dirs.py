@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import kraft_audit
+from kraft_audit.capture.silent_dirs import with_silent_dirs
 from kraft_audit.findings.answer import answer_lines
 from kraft_audit.rules.columns.quorum_standing import Standing
 from kraft_audit.rules.rule_model import Finding, Status
@@ -115,3 +118,17 @@ def test_a_dir_of_empty_files_is_no_damaged_snapshot(tmp_path: Path) -> None:
         (cluster,) = clusters
         lines = list(answer_lines(cluster.history, cluster.incidents(), path="data"))
     assert ("UNREADABLE", f"E{reason[1:]}.") in {(line.word, line.text) for line in lines}
+
+
+@pytest.mark.parametrize(("second", "home"), [(2, None), (3, 0)])
+def test_a_dir_that_fits_several_histories_is_of_none(second: int, home: int | None) -> None:
+    """Node 3 lies apart with a directory that no voter set names; in one history it stands with another disk."""
+
+    def log(node_id: int, directory_id: str) -> Any:
+        plan = SimpleNamespace(node_id=node_id, directory_id=directory_id, folder=directory_id)
+        return SimpleNamespace(plan=plan, is_started=True, voters=frozenset(), configured=frozenset())
+
+    groups, silent = [[log(1, "a")], [log(second, "b")]], log(3, "c")
+    own = [[silent]] if home is None else []
+    joined = [[*group, silent] if number == home else group for number, group in enumerate(groups)]
+    assert with_silent_dirs(groups, [silent]) == [*joined, *own]
