@@ -401,6 +401,7 @@ def next_steps(history: ClusterHistory, lost: Sequence[Finding], quoted_path: st
         if losses.is_majority_lost or start_is_safe(history, losses):
             node_id = losses.proven[0].node_id if losses.proven else losses.lacking[0]["node_id"]
             yield f"What starting it would do:   kraft-audit may-i start {node_id} {quoted_path}"
+        yield from _ask_observers(history, losses, quoted_path)
     elif lost:
         yield lost[0].what_to_do
     elif undecided_majority(history) is not None:

@@ -141,7 +141,9 @@ def steps(history: ClusterHistory, losses: LostVoters, went_back: Collection[int
     others = sorted(voter["voter_id"] for voter in losses.voters if voter["voter_id"] not in lost)
     holders = [voter for voter in losses.voters if voter["voter_id"] not in lacking]
     if len(others) < majority(len(losses.voters)) or not holders:
-        held = f": {listed(others)} may be all that holds the log" if others else ""
+        empty = {row["node_id"] for row in losses.lacking if not replica_end(row)}
+        may_hold = [voter_id for voter_id in others if voter_id not in empty]
+        held = f": {listed(may_hold)} may be all that holds the log" if may_hold else ""
         yield f"Do not start {nodes}: the others are no majority. Copy every disk before anything else{held}."
         return
     best = _best(history, holders)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ ASKED = [
     ),
     ("voters-dropped-from-config", "2-rolled-2", "restart 3", 1, "names no voters on nodes 1 and 2;"),
     ("voters-dropped-from-config", "4-later", "start 1", 4, "nodes 1, 2 and 3 names no voters"),
+    (
+        "controllers-emptied",
+        "1-controllers-formatted",
+        "start 1 --stopped 11,12",
+        1,
+        "No voter holds them any more; which other disk does: kraft-audit rescue-plan",
+    ),
     ("foreign-cluster-id", "s11", "start 3", 1, "names cluster kQHv733NQIew9aw9uCXnDA"),
     ("foreign-cluster-id", "s6", "start 3", 1, "names cluster 9z_aU6Y3L2BpoqWcmcV-nw=="),
 ]
@@ -113,6 +121,23 @@ def test_of_a_voter_that_is_alone_the_last_leader_is_asked_about_with_the_other_
     assert answer.code == 1
     (line,) = [line for line in answer.out.splitlines() if "Otherwise start node 3, the last leader" in line]
     assert line.endswith(f"   kraft-audit may-i start 3 {path} --stopped 2")
+
+
+def test_where_every_voter_is_empty_the_brokers_disks_are_named_and_no_voters(
+    kraft_audit: Any, cases: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(cases / "controllers-emptied" / "in.tgz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    capture = tmp_path / "1-controllers-formatted"
+    for node in (1, 2):  # formatted after the election in which they voted, as these times show
+        for path in (capture / f"node-{node}").iterdir():
+            path.touch()
+    lines = kraft_audit("check", capture).out.splitlines()
+    assert (
+        "NEXT        Do not start nodes 1 or 2: the others are no majority. Copy every disk before anything else."
+        in lines
+    )
+    assert any(line.endswith(f"   kraft-audit rescue-plan {capture} --gone 1,2,3") for line in lines)
 
 
 def test_voters_that_name_none_are_started_one_by_one_after_all_were_stopped(kraft_audit: Any, cases: Path) -> None:
