@@ -14,7 +14,7 @@ import pytest
 from kraft_audit.capture.plan import ClusterPlan, plan_to_json
 from kraft_audit.lake.ledger_state import Manifest, manifest_of
 from kraft_audit.lake.staging import stage
-from kraft_audit.lake.staging.stage import MANIFEST_SCHEMA, ReadingEnd, stage_clusters
+from kraft_audit.lake.staging.stage import MANIFEST_SCHEMA, ReadingEnd, Tally, stage_clusters
 from kraft_audit.tables.bronze import BRONZE, RECORDS
 from kraft_audit.tables.contract import build_batch
 from kraft_codec.errors import CodecError, InputError, Reason
@@ -160,3 +160,11 @@ def test_a_lake_that_cannot_be_written_fails_the_task(tmp_path: Path, make_plan:
     (tmp_path / "records").write_text("a file where the table's folder belongs")
     with pytest.raises(OSError, match="records"):
         staged(tmp_path, [make_plan("a")], {})
+
+
+def test_only_valid_batches_of_the_log_say_how_far_it_was_decoded() -> None:
+    """A header with a wrong CRC may claim any offset, and a snapshot counts its own."""
+    columns = {"source": ["log", "log", "10-1"], "last_offset": [9, 99, 999], "valid": [True, False, True]}
+    tally = Tally()
+    tally.add("batches", pa.RecordBatch.from_pydict({**columns, "size_bytes": [1, 2, 3]}))
+    assert (tally.decoded_to, tally.bytes_read, tally.sources) == (10, 6, {"log", "10-1"})
