@@ -51,10 +51,9 @@ of these, and one in which the disk of the last leader is wiped after `may-i` sa
 CAUSES: Final = """
 ## Causes that look alike
 
-What `check` says of a broker's absence names the other situations that leave the same records. Three pairs have a
+What `check` says of a broker's absence names the other situations that leave the same records. Two pairs have a
 drill with real brokers of 4.3.1 in `tests/drills/test_stated_causes.py`: a process under SIGSTOP and one whose way to
-the controller is cut, a broker without leaderships that is stopped and one that is killed, and a roll that waits for
-the ISR and one that does not.
+the controller is cut, and a broker without leaderships that is stopped and one that is killed.
 
 Seen in the first: both leave a fence and an unfencing of the same incarnation, and `check` says both. With logging at
 WARN the broker that was cut off printed no line either: its server.log can decide at INFO alone, as Kafka ships it.

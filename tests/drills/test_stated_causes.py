@@ -16,7 +16,6 @@ import pytest
 import kraft_audit
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.columns.broker_stops import LAST_WORD_MS, Stop, broker_stops
-from kraft_audit.rules.columns.nodes import RESTART_WITHIN_MS
 from tests.builders.cut_network import Relay
 from tests.drills.drill import Drill
 from tests.drills.real_cluster import RealCluster, wait_for
@@ -62,20 +61,6 @@ class Played:
             return bool(named) and (str(broker) in named) is there
 
         wait_for(f"broker {broker} {'back' if there else 'fenced'}", is_so)
-
-    def isr(self, but: int) -> set[int]:
-        (row,) = [row for row in self.ask(but) if row[:2] == ["partition", "orders"]] or [[""] * 9]
-        return {int(each) for each in row[5].split(",") if each}
-
-    def throttle(self, rate: int | None) -> None:
-        """How many bytes a second 101 may fetch; it still has to fetch what was sent while it was away."""
-        change = ["--delete-config", "X"] if rate is None else ["--add-config", f"X={rate}"]
-        change[1] = change[1].replace("X", "follower.replication.throttled.rate")
-        which = ["--delete-config", "X"] if rate is None else ["--add-config", "X=*"]
-        which[1] = which[1].replace("X", "follower.replication.throttled.replicas")
-        for kind, name, words in (("brokers", str(LEADS), change), ("topics", "orders", which)):
-            of = ["--alter", "--entity-type", kind, "--entity-name", name]
-            self.cluster.tools.must_run(["kafka-configs", "--bootstrap-server", self.cluster.server, *of, *words])
 
     def told(self, label: str) -> tuple[list[Incident], list[tuple[int, Stop]]]:
         """The incidents that the copied disks show, oldest first, and how each broker left."""
@@ -134,34 +119,3 @@ def test_a_broker_that_leads_nothing_is_stopped_and_killed(boot: Boot) -> None:
         assert (incidents[-1].kind, incidents[-1].is_open) == (kind, True)
         node.start()
         played.until(IDLE, there=True)
-
-
-def test_a_roll_that_does_not_wait_is_named(boot: Boot) -> None:
-    """101 is back and still has to fetch when 102 is stopped; the next roll waits."""
-    played = boot("roll")
-    first, second = (played.cluster.brokers[broker] for broker in (LEADS, NEXT))
-    first.stop()
-    played.until(LEADS, there=False)
-    played.cluster.send("orders", "x" * 2_000, 500)
-    played.throttle(1)
-    first.start()
-    played.until(LEADS, there=True)
-    assert played.isr(LEADS) == {NEXT, IDLE}
-    second.stop()
-    while_it_lasts, _ = played.told("second-stopped")
-    played.throttle(None)
-    second.start()
-    wait_for("the whole ISR", lambda: played.isr(IDLE) == {LEADS, NEXT, IDLE})
-    time.sleep(RESTART_WITHIN_MS / 1000 + 2)
-    for node, broker in ((first, LEADS), (second, NEXT)):
-        node.stop()
-        played.until(broker, there=False)
-        node.start()
-        wait_for("the whole ISR", lambda: played.isr(IDLE) == {LEADS, NEXT, IDLE})
-        time.sleep(RESTART_WITHIN_MS / 1000 + 2)
-    incidents, _ = played.told("rolled-twice")
-    assert while_it_lasts[-1].kind is IncidentKind.ROLL_TOO_FAST
-    assert while_it_lasts[-1].effects[0].startswith(f"orders-0 lacked broker {LEADS}, back since ")
-    early = [each for each in incidents if each.kind is IncidentKind.ROLL_TOO_FAST]
-    assert [each.is_open for each in early] == [False], "the roll that waited is none"
-    assert early[0].headline == f"Roll too fast: broker {NEXT} was stopped before the ISR was whole again"
