@@ -17,7 +17,7 @@ from kraft_audit.rules.columns.rivals import (
     CAUSES_OF_ABSENCE,
     CAUSES_OF_LOSS,
     CAUSES_OF_VERSIONS,
-    Cause,
+    StatedCause,
     DiskLoss,
     last_voter_text,
     rivals_text,
@@ -36,7 +36,7 @@ def lines_of(build: HistoryBuilder) -> list[str]:
     ("table", "stated"), [(CAUSES_OF_ABSENCE, Stop), (CAUSES_OF_LOSS, DiskLoss), (CAUSES_OF_VERSIONS, VersionCause)]
 )
 def test_every_stated_cause_has_rivals_and_a_file_that_decides(
-    table: Mapping[StrEnum, Cause], stated: type[StrEnum]
+    table: Mapping[StrEnum, StatedCause], stated: type[StrEnum]
 ) -> None:
     assert set(table) == set(stated)
     assert all(cause.rivals and cause.decides for cause in table.values())
