@@ -21,7 +21,7 @@ import numpy as np
 from kraft_audit.capture.declared_rescue import read_rescue
 from kraft_audit.capture.log_reader import replica_dir
 from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan, history_id
-from kraft_audit.capture.scanner import sound_header_at
+from kraft_audit.capture.scanner import header_at, sound_header_at
 from kraft_audit.capture.silent_dirs import with_silent_dirs
 from kraft_audit.text.readable import is_local
 from kraft_codec.columns import index_batches
@@ -123,12 +123,13 @@ class FoundLog:
 
     @cached_property
     def _first_headers(self) -> list[BatchHeader]:
-        return [header for file in self._segments if (header := sound_header_at(self._storage, file.path)) is not None]
+        return [header for file in self._segments if (header := header_at(self._storage, file.path)) is not None]
 
-    @property
+    @cached_property
     def first_batches(self) -> frozenset[BatchStamp]:
-        """The first batch of each segment; empty for a log without batches."""
-        return frozenset(map(_key, self._first_headers))
+        """The first batch of each segment whose CRC holds."""
+        headers = (sound_header_at(self._storage, file.path) for file in self._segments)
+        return frozenset(_key(header) for header in headers if header is not None)
 
     @cached_property
     def batches(self) -> frozenset[BatchStamp]:

@@ -70,7 +70,7 @@ the same question of the same copy twice fails the drill. It passes where all vo
 to stay down, topics, configs, ACLs, quotas and credentials are what they were, and every acknowledged record can be
 read. Where an answer is no and trying it is cheap, the drill does it all the same, on disks that it puts back, and
 Kafka's own dump shows what is gone. In the last two, disks have the same bytes: only the times of files, or whether
-the nodes run, tell a voter that is cut off from a dead majority.
+the nodes run, tell a voter that is cut off from a dead majority. CI runs one of these.
 
 | drill | what | Kafka | seconds | verdict | day | machine |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -44,7 +44,7 @@ TESTIMONY_DRILLS: Final = (
     TestimonyDrill("voters-dropped-everywhere", "4.3.1", story.voters_dropped_everywhere),
     TestimonyDrill("controllers-emptied", "4.0.2", story.controllers_emptied, brokers=2),
     TestimonyDrill("controllers-emptied-started", "4.3.1", story.controllers_emptied_and_started, brokers=2),
-    TestimonyDrill("foreign-disk", "4.3.1", story.foreign_disk),
+    TestimonyDrill("foreign-disk", "4.3.1", story.foreign_disk, ci=True),
     TestimonyDrill("set-aside-voter", "4.3.1", story.set_aside_voter),
     TestimonyDrill("voter-cut-off", "3.9.2", story.voter_cut_off),
     TestimonyDrill("majority-dead", "3.9.2", story.majority_dead),
