@@ -63,13 +63,13 @@ def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> 
     """
     dialect = Dialect(plan.dialect)
     logs = [FoundLog(replica, storage_of(replica.root), dialect) for replica in plan.replicas]
-    groups = _joined([log for log in logs if log.first_batches])
+    groups = _joined([log for log in logs if log.first is not None])
     if len(groups) > 1:
         groups = [sound for group in groups if (sound := [log for log in group if log.batches])]
         groups = _merged(_merged(groups, _share_a_batch), _share_a_snapshot)
         groups = _merged(groups, partial(_is_one_quorum, is_declared=bool(plan.name)))
     if not plan.name:
-        groups = with_silent_dirs(groups, [log for log in logs if not log.first_batches and log.is_of(plan.cluster_id)])
+        groups = with_silent_dirs(groups, [log for log in logs if log.first is None and log.is_of(plan.cluster_id)])
     if len(groups) < 2:
         return [replace(plan, aliases=_aliases(logs))]
     # A replica of another cluster stays with the first: the reading refuses it, and KQ010 reports it.

@@ -30,6 +30,7 @@ ELR = "samples/elr-06-kill-13-last-replica.tgz"
 DIVERGENCE = f"{SMALL_CORPUS}/divergence"
 WITHOUT_EXAMPLE = {
     *("rescue", "salvage"),  # which write a folder
+    "on_branch",  # of logs that contradict each other
     *("lost_logs", "old_logs", "partition_batches"),  # of which commands ask pieces
 }
 

@@ -42,7 +42,10 @@ def source(**options: str) -> KraftDataSource:
     ("options", "text"),
     [
         ({"path": "x", "tabel": "records"}, "tabel: 'records': expected a known option, perhaps table"),
-        ({"path": "x", "table": "plans"}, "table: 'plans': expected one of captures, files, batches, records"),
+        (
+            {"path": "x", "table": "plans"},
+            "table: 'plans': expected one of captures, node_cards, files, batches, records",
+        ),
         ({"path": "x", "dialect": "kip1"}, "dialect: 'kip1': expected one of kip853, kip856, kip642"),
         ({"path": "x", "table": "batches", "recordType": "X"}, "recordType: 'X': expected the table records with it"),
         ({"path": "x", "tasks": "none"}, "tasks: 'none': expected a number of tasks from 1 on"),

@@ -84,7 +84,7 @@ def test_a_broker_goes_on_past_a_record_that_it_cannot_apply() -> None:
 
 def test_a_controller_halts_at_a_record_that_it_cannot_apply() -> None:
     """A batch was altered: the registration that later records are about is gone (QuorumController.handleCommit)."""
-    run = KafkaRun(91, beyond_model=True)
+    run = KafkaRun(84, beyond_model=True)
     run.run(10_000)
     assert "altered batch" in run.invariants.beyond_model
     assert run.invariants.seen["controller: halted by a record"]

@@ -224,7 +224,7 @@ def test_damage_that_was_let_go_is_undecided(small_corpus: Path, monkeypatch: py
     damage = damage_batch([row], replica_columns(plan.cluster_id, plan.replicas[0], plan.number))
     collector = HistoryCollector(reading, history_bytes_max=1)
     collector.take_rows("decode_errors", damage)
-    collector.surveyed(reading.survey, {"voter_sets": []})
+    collector.surveyed(reading.survey, {"voter_sets": [], "watermarks": [], "leader_epochs": []})
     (found,) = check(collector.history(), only=["KQ018"])
     assert (found.status, found.reason) == (Status.UNDECIDED, "not captured: decode_errors")
 

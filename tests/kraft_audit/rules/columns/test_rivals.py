@@ -17,8 +17,8 @@ from kraft_audit.rules.columns.rivals import (
     CAUSES_OF_ABSENCE,
     CAUSES_OF_LOSS,
     CAUSES_OF_VERSIONS,
-    StatedCause,
     DiskLoss,
+    StatedCause,
     last_voter_text,
     rivals_text,
 )
