@@ -366,6 +366,8 @@ def sound_header_at(storage: Storage, path: str) -> BatchHeader | None:
     header = header_at(storage, path)
     if header is None or header.size_bytes > CHUNK_BYTES_MAX:
         return header
+    if header.size_bytes <= 0:
+        return None
     try:
         with storage.open(path) as file:
             index = index_batches(file.read_at(0, min(header.size_bytes, file.size_bytes)).data)

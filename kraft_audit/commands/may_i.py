@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KEYS: Final = (
     *("cluster_id", "action", "node_id", "verdict", "reason", "next_steps", "running", "cannot_be_lost"),
-    *("order", "gone", "stopped", "voters", "standalone", "restarted"),
+    *("order", "gone", "stopped", "voters", "restarted", "standalone"),
 )
 
 
