@@ -96,6 +96,7 @@ class HourlyDisks:
         if end is not None:
             epochs = (path for path in wanted if path.name == "leader-epoch-checkpoint")
             wanted |= {path: _epochs_before(wanted[path], end) for path in epochs}
+            wanted = {path: content for path, content in wanted.items() if (_producer_state_offset(path) or 0) <= end}
         groups = [list(group) for _, group in itertools.groupby(batches, key=lambda batch: batch[0] // SEGMENT_OFFSETS)]
         ends = [int(path.name.split("-")[0]) for path in wanted if path.suffix == ".checkpoint" and "-" in path.name]
         if deletes and ends:
@@ -136,6 +137,11 @@ def snapshot_end(path: Path) -> int | None:
     """The end offset in the name of a snapshot; None for other files."""
     is_snapshot = path.suffix == ".checkpoint" and "-" in path.name and path.name[0].isdigit()
     return int(path.name.split("-")[0]) if is_snapshot else None
+
+
+def _producer_state_offset(path: Path) -> int | None:
+    """The offset in the name of a .snapshot, which is written when the log ends there; None for other files."""
+    return int(path.stem) if path.suffix == ".snapshot" and path.stem.isdigit() else None
 
 
 def _epochs_before(content: bytes, end: int) -> bytes:

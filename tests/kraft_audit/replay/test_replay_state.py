@@ -35,7 +35,7 @@ from tests.builders.partition_logs import OTHER_ID, TOPIC_ID
 QUICK: Final = (("random", 1), ("random-wide", 2))
 LOGS: Final = (
     ("random-lifelike", 2),
-    *(("random-wide", seed) for seed in (1, 3)),
+    *(("random-wide", seed) for seed in (1, 3, 11)),
     *((kind, 1) for kind in ("random-upgrade", "random-beyond", "random-kip856", "random-kip642")),
 )
 BROKER, TOPIC, PARTITION, CONFIG, CHANGE, FENCE, NO_TOPIC, FEATURE = 0, 2, 3, 4, 5, 7, 9, 12
