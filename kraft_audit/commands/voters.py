@@ -7,7 +7,7 @@ from typing import Any, Final
 from kraft_audit.commands.arguments import ConfiguredLogs, OutputFormat
 from kraft_audit.commands.results import Results
 from kraft_audit.text.output import Format, table_columns
-from kraft_audit.text.readable import committed_text, time_text
+from kraft_audit.text.readable import LISTED_MAX, committed_text, pasted_ids, time_text
 
 COLUMNS: Final = table_columns(
     "from_offset from_epoch time source kraft_version ids change ended_by named_by",
@@ -55,8 +55,8 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "time": time_text(row["timestamp_ms"]),
-        "ids": " ".join(str(voter["voter_id"]) for voter in row["voters"]),
-        "change": " ".join(changes),
+        "ids": pasted_ids(voter["voter_id"] for voter in row["voters"]).replace(",", " "),
+        "change": " ".join(changes if len(changes) <= LISTED_MAX else [*changes[:3], f"and {len(changes) - 3} more"]),
         "named_by": "; ".join(row["named_by"]),
     }
 
