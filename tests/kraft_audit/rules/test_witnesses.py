@@ -99,6 +99,16 @@ def test_a_crash_is_said_by_the_registration_and_a_clean_stop_by_its_announcemen
     assert now(build) == {11, 12}
 
 
+@pytest.mark.parametrize(("gone", "verdict"), [((), Verdict.YES), ((12,), Verdict.NO)])
+def test_a_sure_copy_counts_unless_it_is_gone(story: HistoryBuilder, gone: tuple[int, ...], verdict: Verdict) -> None:
+    """12 stopped in order while the ISR was below the minimum: its disk has everything, if it is still there."""
+    story.broker(12, at=21, in_controlled_shutdown=True).partition("t-0", 22, "controlled_shutdown", isr=[11], elr=[12])
+    story.broker(12, at=23, in_controlled_shutdown=True, fenced=True).broker(13, at=24, fenced=True)
+    answer = broker_permission(Question(Action.WIPE, 11, "captures", gone=frozenset(gone)), story.history())
+    assert answer is not None
+    assert answer.verdict is verdict
+
+
 def test_the_drill_that_lost_500_of_500(story: HistoryBuilder) -> None:
     """11, 12 and 13 are killed in turn; 12 registers and leaves the ELR, then 13, which Kafka elects."""
     story.partition("t-0", 20, "fenced", isr=[12, 13], leader=12, leader_epoch=1).broker(11, at=21, fenced=True)
