@@ -128,7 +128,7 @@ def may_i(
       kraft-audit may-i wipe 13 samples/elr-06-kill-13-last-replica.tgz
       kraft-audit may-i format 1 samples/dynamic-quorum.tgz --standalone
       kraft-audit may-i scale-in 11 samples/jbod.tgz
-      kraft-audit may-i roll samples/dynamic-quorum.tgz
+      kraft-audit may-i roll samples/divergence.tgz
     """
     _refuse_strays(action, copied=copied is not None, standalone=standalone, restarted=restarted is not None)
     names = {"gone": gone, "stopped": stopped, "voters": voters, "restarted": restarted}
