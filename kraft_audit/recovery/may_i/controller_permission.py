@@ -316,7 +316,8 @@ class _Answers(ControllerCase):
             return self.permission(Verdict.YES, reason, *self.leave_steps())
         rest = voters.ids - {self.node_id}
         if not rest or not self.is_dynamic:
-            return self.permission(Verdict.NO, f"Node {self.node_id} is the only voter.")
+            steps = () if self.is_dynamic else (self.raise_kraft_version(),)
+            return self.permission(Verdict.NO, f"Node {self.node_id} is the only voter: add another one first.", *steps)
         running = {disk.node_id for disk in self.running if disk.node_id in rest}
         if len(running) < majority(len(rest)):
             reason = (
