@@ -406,9 +406,14 @@ class Cluster(OpenedCluster):
         """
         from kraft_audit.recovery.may_i.roll import roll_permission
 
-        if (named := self.branch) is not None:
-            question = replace(question, gone=question.gone | frozenset(named.left_out))
-        return roll_permission(question, *self._safety_of(question.voters), self.history)
+        def answer(asked: RollQuestion) -> Permission:
+            return roll_permission(asked, *self._safety_of(asked.voters), self.history)
+
+        if (named := self.branch) is None:
+            return answer(question)
+        from kraft_audit.recovery.may_i.branch_permission import of_branch, without_others
+
+        return of_branch(answer(without_others(question, named)), question.path, named)
 
     def _safety_of(self, voters: Collection[int]) -> tuple[StartSafety | None, str | None]:
         """As `start_safety`, with these configured voters on every node where any are named."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
-from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
+from kraft_audit.recovery.may_i.permission import Action, Permission, Question, RollQuestion, Verdict
 from kraft_audit.replay.branch_choice import ChosenBranch
+
+_Asked = TypeVar("_Asked", Question, RollQuestion)
 
 
 def permission_on_branch(
@@ -23,6 +26,15 @@ def permission_on_branch(
         reason = f"Node {question.node_id} holds another log than branch {branch.name}: {does}. Keep its disk as it is."
         step = f"What going on from the branch means: kraft-audit rescue-plan {path} --branch {branch.name}"
         return Permission(Verdict.NO, reason, (step,))
-    found = answer(replace(question, gone=question.gone | frozenset(branch.left_out)))
-    steps = tuple(branch.with_branch(step, question.path) for step in found.next_steps)
+    return of_branch(answer(without_others(question, branch)), question.path, branch)
+
+
+def without_others(question: _Asked, branch: ChosenBranch) -> _Asked:
+    """The question with the nodes that hold another log as good as gone."""
+    return replace(question, gone=question.gone | frozenset(branch.left_out))
+
+
+def of_branch(found: Permission, path: str, branch: ChosenBranch) -> Permission:
+    """The answer, which says of which branch it is, and names it in its commands."""
+    steps = tuple(branch.with_branch(step, path) for step in found.next_steps)
     return replace(found, reason=f"{found.reason} {branch.text}", next_steps=steps)
