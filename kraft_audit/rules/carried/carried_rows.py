@@ -285,7 +285,7 @@ def history_from(content: bytes, plan: ClusterPlan, tables: Mapping[str, pa.Tabl
             history_of=plan.history_of,
             snapshot_times_ms=dict(facts["snapshot_times_ms"]),
             history_id=plan.key,
-            parted=tuple(map(_parted_of, facts.get("parted", ()))),
+            parted=tuple(map(_parted_of, facts["parted"])),
         )
     except (ValueError, TypeError, LookupError) as error:
         raise KeptPartsError(f"the facts of a history cannot be read: {error}") from None

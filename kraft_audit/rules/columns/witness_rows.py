@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 
 import numpy as np
@@ -12,6 +13,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.witnesses import loss_events, walked_partition
 from kraft_audit.rules.rule_model import RowNumbers
+from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
@@ -54,10 +56,7 @@ def _broker_rows(history: ClusterHistory, since: Mapping[int, int]) -> Iterator[
     table = history.chunked_table("broker_changes")
     brokers, offsets = table["broker_id"].to_numpy(), table["from_offset"].to_numpy()
     for broker, offset in since.items():
-        own = np.flatnonzero(brokers == broker)
-        own = own[np.argsort(offsets[own], kind="stable")]
-        place = int(np.searchsorted(offsets[own], offset))
-        yield "broker_changes", np.sort(own[max(place - 1, 0) :])
+        yield "broker_changes", _from(np.flatnonzero(brokers == broker), offsets, offset)
 
 
 def _min_isr_rows(history: ClusterHistory, since: Mapping[str, int]) -> Iterator[RowNumbers]:
@@ -65,15 +64,20 @@ def _min_isr_rows(history: ClusterHistory, since: Mapping[str, int]) -> Iterator
     if not since or not history.has("config_changes"):
         return
     table = history.chunked_table("config_changes")
-    offsets = table["from_offset"].to_numpy()
-    places: dict[tuple[str, str], list[int]] = {}
-    for row in np.flatnonzero(pc.equal(table["name"], MIN_ISR).to_numpy()):
-        resource = table["resource_type"][int(row)].as_py(), table["resource_name"][int(row)].as_py()
-        places.setdefault(resource, []).append(int(row))
-    for (kind, name), rows in places.items():
-        offset = since.get(name) if kind == "TOPIC" else min(since.values())
-        if offset is None:
-            continue
-        rows.sort(key=lambda row: offsets[row])
-        before = sum(offsets[row] <= offset for row in rows)
-        yield "config_changes", np.sort(np.array(rows[max(before - 1, 0) :], np.int64))
+    offsets, is_min_isr = table["from_offset"].to_numpy(), pc.equal(table["name"], MIN_ISR)
+    resources = table.select(["resource_type", "resource_name"]).filter(is_min_isr).to_pylist()
+    rows_of: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row, resource in zip(np.flatnonzero(is_min_isr.to_numpy()).tolist(), resources, strict=True):
+        rows_of[resource["resource_type"], resource["resource_name"]].append(row)
+    earliest = min(since.values())
+    for (kind, name), rows in rows_of.items():
+        if kind != "TOPIC" or name in since:
+            offset = since[name] if kind == "TOPIC" else earliest
+            yield "config_changes", _from(np.array(rows, np.int64), offsets, offset)
+
+
+def _from(rows: Rows, offsets: Rows, offset: int) -> Rows:
+    """Of some rows of a table those from an offset on, with the one before."""
+    ordered = rows[np.argsort(offsets[rows], kind="stable")]
+    place = int(np.searchsorted(offsets[ordered], offset))
+    return np.sort(ordered[max(place - 1, 0) :])
