@@ -21,7 +21,7 @@ import numpy as np
 from kraft_audit.capture.declared_rescue import read_rescue
 from kraft_audit.capture.log_reader import replica_dir
 from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan, history_id
-from kraft_audit.capture.scanner import header_at, sound_header_at
+from kraft_audit.capture.scanner import header_at, is_first_sound
 from kraft_audit.capture.silent_dirs import with_silent_dirs
 from kraft_audit.text.readable import is_local
 from kraft_codec.columns import index_batches
@@ -122,14 +122,16 @@ class FoundLog:
         return [segment.file for segment in segments(self._storage, self._directory)[0]]
 
     @cached_property
-    def _first_headers(self) -> list[BatchHeader]:
-        return [header for file in self._segments if (header := header_at(self._storage, file.path)) is not None]
+    def _first_headers(self) -> dict[str, BatchHeader]:
+        """The header of each segment's first batch, by path, in the order of the log."""
+        headers = ((file.path, header_at(self._storage, file.path)) for file in self._segments)
+        return {path: header for path, header in headers if header is not None}
 
     @cached_property
     def first_batches(self) -> frozenset[BatchStamp]:
         """The first batch of each segment whose CRC holds."""
-        headers = (sound_header_at(self._storage, file.path) for file in self._segments)
-        return frozenset(_key(header) for header in headers if header is not None)
+        headers = self._first_headers.items()
+        return frozenset(_key(header) for path, header in headers if is_first_sound(self._storage, path, header))
 
     @cached_property
     def batches(self) -> frozenset[BatchStamp]:
@@ -138,12 +140,14 @@ class FoundLog:
 
     @cached_property
     def from_ms(self) -> int | None:
-        return self._first_headers[0].base_timestamp_ms if self._first_headers else None
+        first = next(iter(self._first_headers.values()), None)
+        return None if first is None else first.base_timestamp_ms
 
     @property
     def first(self) -> BatchStamp | None:
         """The log's first batch."""
-        return _key(self._first_headers[0]) if self._first_headers else None
+        first = next(iter(self._first_headers.values()), None)
+        return None if first is None else _key(first)
 
     @cached_property
     def snapshots(self) -> list[SnapshotStamp]:

@@ -26,13 +26,8 @@ class ReachedEnd:
     epoch: int | None
     file: str
 
-    @property
-    def text(self) -> str:
-        """What the file says of the log."""
-        return self.text_of(None)
-
-    def text_of(self, nodes: str | None) -> str:
-        """The same of the file of some nodes, which are named so."""
+    def text(self, nodes: str | None = None) -> str:
+        """What the file says of the log; of the file of some nodes, which are named so."""
         file = self.file if nodes is None else f"{self.file} of {nodes}"
         if self.epoch is None:
             return f"{file} was written when the log ended at offset {self.offset}"
@@ -59,22 +54,36 @@ def reached_end(
     return None if start < 0 else ReachedEnd(start, epoch, CHECKPOINT_NAME)
 
 
-def row_reached(row: Mapping[str, Any]) -> ReachedEnd | None:
-    """`reached_end` of a row of `captures`."""
-    return _reached(row, row.get("producer_state_offset"))
-
-
-def shorter_than_it_was(row: Mapping[str, Any]) -> ReachedEnd | None:
-    """What says that the log of a row of `captures` is shorter than it was; None where nothing does.
+def beyond_end(
+    epochs: Iterable[tuple[int, int]],
+    producer_state_offset: int | None,
+    snapshot_end: int | None,
+    log_end: int | None,
+    *,
+    is_damaged: bool,
+) -> ReachedEnd | None:
+    """`reached_end` where it lies beyond the log's end: the log is shorter than it was. None where it does not.
 
     The rest of the log may stand in damaged bytes: then the damage is said, and a `.snapshot` that names the end of the
     log before it adds nothing.
     """
-    is_damaged = bool(row["bytes_quarantined"] or row["bytes_unread"])
-    reached, log_end = _reached(row, None if is_damaged else row.get("producer_state_offset")), row["log_end_offset"]
+    reached = reached_end(epochs, None if is_damaged else producer_state_offset, snapshot_end)
     return None if reached is None or log_end is None or reached.offset <= log_end else reached
 
 
-def _reached(row: Mapping[str, Any], producer_state_offset: int | None) -> ReachedEnd | None:
-    epochs = ((entry["start_offset"], entry["epoch"]) for entry in row["leader_epoch_checkpoint"] or ())
-    return reached_end(epochs, producer_state_offset, row["snapshot_end_offset"])
+def row_reached(row: Mapping[str, Any]) -> ReachedEnd | None:
+    """`reached_end` of a row of `captures`."""
+    return reached_end(_epochs(row), row.get("producer_state_offset"), row["snapshot_end_offset"])
+
+
+def shorter_than_it_was(row: Mapping[str, Any]) -> ReachedEnd | None:
+    """`beyond_end` of a row of `captures`: what says that its log is shorter than it was."""
+    is_damaged = bool(row["bytes_quarantined"] or row["bytes_unread"])
+    producer_state_offset = row.get("producer_state_offset")
+    return beyond_end(
+        _epochs(row), producer_state_offset, row["snapshot_end_offset"], row["log_end_offset"], is_damaged=is_damaged
+    )
+
+
+def _epochs(row: Mapping[str, Any]) -> list[tuple[int, int]]:
+    return [(entry["start_offset"], entry["epoch"]) for entry in row["leader_epoch_checkpoint"] or ()]

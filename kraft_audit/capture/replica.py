@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from kraft_audit.capture.declared_rescue import DeclaredRescue, read_rescue
 from kraft_audit.capture.disk_trust import DiskTrust, trust_of
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
-from kraft_audit.capture.reached_end import shorter_than_it_was
+from kraft_audit.capture.reached_end import beyond_end
 from kraft_audit.capture.resumed.kept_log import KeptLog, NotResumableError, ReplicaPlace
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
 from kraft_audit.capture.set_aside import SetAsideLog, set_aside_log
@@ -225,20 +225,17 @@ class Replica:
         if self.doubt is not None or log is None or log.end_offset is None:
             return
         tallies = self.tallies.values()
-        reached = shorter_than_it_was(
-            {
-                "leader_epoch_checkpoint": [asdict(entry) for entry in self.leader_epochs or ()],
-                "producer_state_offset": self.plan.producer_state_offset,
-                "snapshot_end_offset": self.snapshots[-1][0] if self.snapshots else None,
-                "log_end_offset": log.end_offset,
-                "bytes_quarantined": sum(each.bytes_quarantined for each in tallies),
-                "bytes_unread": sum(each.bytes_unread for each in tallies),
-            }
+        reached = beyond_end(
+            ((entry.start_offset, entry.epoch) for entry in self.leader_epochs or ()),
+            self.plan.producer_state_offset,
+            self.snapshots[-1][0] if self.snapshots else None,
+            log.end_offset,
+            is_damaged=any(each.bytes_quarantined or each.bytes_unread for each in tallies),
         )
         if reached is not None:
             last_epoch = -1 if log.last_epoch is None else log.last_epoch
             ends = f"the log ends at {log.end_offset}: later segments are missing, or the copy is older"
-            self.doubt = f"{reached.text}, {ends}"
+            self.doubt = f"{reached.text()}, {ends}"
             self.claimed_end = (last_epoch if reached.epoch is None else reached.epoch, log.end_offset)
 
     def close(self, now_ms: Callable[[], int]) -> None:

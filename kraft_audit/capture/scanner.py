@@ -15,6 +15,7 @@ from kraft_audit.text.watched_work import reading
 from kraft_codec.columns import BatchIndex, ChunkStop, index_batches
 from kraft_codec.errors import READS_AS_VERSION_2, CodecError, Reason, kafka_verdict
 from kraft_codec.file_names import FileKind, printable
+from kraft_codec.kernels.codes import OK
 from kraft_codec.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, read_header
 from kraft_codec.storage.random_access import Buffer, FileChange, RandomAccess, Storage
 
@@ -364,16 +365,21 @@ def neighbour(header: BatchHeader | None) -> Neighbour | None:
 def sound_header_at(storage: Storage, path: str) -> BatchHeader | None:
     """The header of a file's first batch; None where there is none, or where its bytes do not have its CRC."""
     header = header_at(storage, path)
-    if header is None or header.size_bytes > CHUNK_BYTES_MAX:
-        return header
+    return header if header is not None and is_first_sound(storage, path, header) else None
+
+
+def is_first_sound(storage: Storage, path: str, header: BatchHeader) -> bool:
+    """Whether the bytes of a file's first batch, of which this is the header, have its CRC; of a huge one not asked."""
+    if header.size_bytes > CHUNK_BYTES_MAX:
+        return True
     if header.size_bytes <= 0:
-        return None
+        return False
     try:
         with storage.open(path) as file:
             index = index_batches(file.read_at(0, min(header.size_bytes, file.size_bytes)).data)
     except CodecError:
-        return None
-    return header if len(index) and index.status[0] == 0 else None
+        return False
+    return len(index) > 0 and bool(index.status[0] == OK)
 
 
 def header_at(

@@ -72,8 +72,8 @@ def declared_voters(defaults: Mapping[str, str]) -> VoterIds:
 def static_voters(survey: Survey, plan: ClusterPlan) -> StaticVoters:
     """What configurations, quorum-states and LeaderChanges of a plan say of voters.
 
-    The sets of the drafts begin with a configured one and
-    change by records, and a quorum-state names the set of its own time: there the first LeaderChange says all.
+    The sets of the drafts begin with a configured one and change by records, and a quorum-state names the set of its
+    own time: there the first LeaderChange says all.
     """
     declared = declared_voters(dict(plan.defaults))
     records = [record for log in survey.earlier_logs for record in log.controls]

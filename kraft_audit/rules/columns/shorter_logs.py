@@ -34,7 +34,7 @@ def shorter_reason(history: ClusterHistory) -> str | None:
         return None
     furthest = max((each.reached for each in beyond), key=lambda reached: reached.offset)
     alike = {each.row["node_id"] for each in beyond if each.reached == furthest} - {None}
-    said = furthest.text_of(nouns("node", sorted(alike)) if alike else None)
+    said = furthest.text(nouns("node", sorted(alike)) if alike else None)
     return (
         f"the logs are older than they were: {said}, and no log goes beyond offset {end_offset - 1}. What came after "
         "is not in these copies"

@@ -201,7 +201,7 @@ def kq013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         fact = capture_evidence(shorter.row, f"log → {reached.file}", file_name=reached.file, before=end, after=after)
         yield Case(
             replica_name(shorter.row),
-            f"the log ends at offset {shorter.end_offset}, and {reached.text}: it is shorter than it was",
+            f"the log ends at offset {shorter.end_offset}, and {reached.text()}: it is shorter than it was",
             from_offset=shorter.end_offset,
             evidence=(fact,),
             **words_for("KQ013", "shorter"),
