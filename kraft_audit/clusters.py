@@ -98,7 +98,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
     *,
     cluster_id: str | None = None,
     capture: str | None = None,
-    dialect: str = Dialect.KIP853,
+    dialect: str | None = None,
     defaults: Mapping[str, str] | None = None,
     node_ids: Sequence[int] = (),
     file: str | None = None,
@@ -120,7 +120,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
         cluster_id: only this cluster.
         capture: only the capture (folder) of this name. Most methods of a cluster take a name too, and then use earlier
             captures as evidence.
-        dialect: which membership protocol wrote the log: kip853, kip856 or kip642.
+        dialect: which membership protocol wrote the log, kip853, kip856 or kip642; without it control records show it.
         defaults: static broker configs that no log holds, such as {"min.insync.replicas": "2"}.
         node_ids, file: only what these nodes hold; only files of this name or glob.
         redaction_key: 32 bytes under which secrets become fingerprints; without it that of the file which
@@ -146,7 +146,7 @@ def open(  # noqa: A001  # kraft_audit.open, as people know it from other librar
             path,
             open_storage=lambda _: nullcontext(storage),
             captured_at_ms=time.time_ns() // 1_000_000,
-            dialect=Dialect(dialect),
+            dialect=None if dialect is None else Dialect(dialect),
             capture=capture,
             named=named,
         )

@@ -79,7 +79,7 @@ class ClusterReading(Closeable):
         self._known = known
         self._replay_from = replay_from
         self.settings = settings
-        self.dialect = Dialect(plan.dialect)
+        self.dialect = plan.read_as
         self.store = RecordStore()
         self._keeps_records = keeps_records
         self._stack = ExitStack()

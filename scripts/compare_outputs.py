@@ -106,7 +106,7 @@ ALONE: Final = f"""
 simulate [nonsense|last-replica-standin|healthy|healthy --clusters 2 --out out/refused]
 simulate [fleet --clusters 2 --partitions 20 --seed 3 --out sim/fleet-3|random --seed 2 --out sim/random-2]
 check sim/[fleet-3|random-2] --output [table|jsonl]
-check samples/elr [--rule KP99|--rule KP001 --output nonsense|--fail-on nonsense|--dialect kip856|--default min.isr=2]
+check samples/elr [--rule KP99|--rule KP001 --output nonsense|--fail-on nonsense|--default min.isr=2]
 [check|state|quorum|timeline|evidence --out out/x.zip|report --out out/y] samples/elr --capture [06|29-stopped]
 [state|quorum|timeline|partitions|voters|diverge] samples/divergence --capture 11-dead-node-diverged --output json
 dump samples/elr [--from 40 --to 10|--type nonsense|--node 77|--file none|--from x|--output xml|--table none]
@@ -168,8 +168,6 @@ def groups_of(code: Path) -> Iterator[Sequence[Call]]:
             yield calls_of(ON_TERMINAL, on_terminal=True, path=str(sample))
     for scenario in (line.split(" ")[0] for line in printed(code, "simulate", "list")):
         calls = calls_of(ON_MORE, path=f"sim/{scenario}", name=scenario)
-        for dialect in re.findall("kip[0-9]+", scenario):
-            calls += [Call((*call.words, "--dialect", dialect)) for call in calls]
         yield [Call(("simulate", scenario, "--out", f"sim/{scenario}")), *calls]
     explained = [Call(("explain", json.loads(line)["rule"])) for line in printed(code, "rules", "--output", "jsonl")]
     yield [Call(()), *calls_of(ALONE), *explained]

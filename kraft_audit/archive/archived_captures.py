@@ -141,7 +141,7 @@ def archived_cluster(
     cluster_id: str,
     name: str = "",
     number: int = 0,
-    dialect: Dialect = Dialect.KIP853,
+    dialect: str = Dialect.KIP853,
     defaults: Sequence[tuple[str, str]] = (),
     captures_bytes: int = CAPTURES_BYTES,
     find_whole: FindWhole | None = None,
@@ -336,7 +336,7 @@ def _replica(
     holdings: _Holdings,
     runs: ArchivedRuns,
     batches: ArchivedBatches,
-    dialect: Dialect,
+    dialect: str,
 ) -> tuple[ReplicaPlan, dict[str, RandomAccess]]:
     row = capture.row
     time_ms = row["captured_at_ms"]
@@ -358,7 +358,7 @@ def _replica(
         )
         add("meta.properties", FileKind.META_PROPERTIES, format_meta_properties(meta), None, None)
     if row["data_version"] is not None:
-        state = format_quorum_state(_quorum_state(row), dialect)
+        state = format_quorum_state(_quorum_state(row), Dialect(dialect or Dialect.KIP853))
         add(join(METADATA_LOG_DIR, "quorum-state"), FileKind.QUORUM_STATE, state, None, None)
     held = batches.take(holdings.at(capture))
     if len(held):

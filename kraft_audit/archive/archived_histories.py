@@ -118,7 +118,7 @@ def archived_histories(
     cluster_id: str,
     name: str = "",
     number: int = 0,
-    dialect: Dialect = Dialect.KIP853,
+    dialect: str = Dialect.KIP853,
     defaults: Sequence[tuple[str, str]] = (),
     captures_bytes: int = CAPTURES_BYTES,
     find_whole: FindWhole | None = None,

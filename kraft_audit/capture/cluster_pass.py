@@ -29,7 +29,6 @@ from kraft_audit.capture.survey import Survey, SurveyBuilder
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, FILES, NODE_CARDS, RECORDS
 from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.kernels.codes import OK
-from kraft_codec.schemas import Dialect
 
 ToRows = Callable[[Records, str], pa.RecordBatch]
 
@@ -56,7 +55,7 @@ class ClusterPass:
         records_from: tuple[int, int] | None = None,
         known: KeptSurvey | None = None,
     ) -> None:
-        dialect = Dialect(plan.dialect)
+        dialect = plan.read_as
         self.plan = plan
         self.tables = tables
         self.is_done = False

@@ -61,8 +61,7 @@ def split_histories(plan: ClusterPlan, storage_of: Callable[[str], Storage]) -> 
     Only the first batch of each segment is read where those join all replicas, which is the usual case. The newest
     history has the cluster id as its id. `storage_of` gives the open storage of a replica's root.
     """
-    dialect = Dialect(plan.dialect)
-    logs = [FoundLog(replica, storage_of(replica.root), dialect) for replica in plan.replicas]
+    logs = [FoundLog(replica, storage_of(replica.root), plan.read_as) for replica in plan.replicas]
     groups = _joined([log for log in logs if log.first is not None])
     if len(groups) > 1:
         groups = [sound for group in groups if (sound := [log for log in group if log.batches])]
@@ -179,7 +178,7 @@ class FoundLog:
     def voters(self) -> frozenset[VoterKey]:
         """Every voter that its voter sets name: Voters records, also of snapshots, quorum-state of kraft.version 0."""
         named: set[VoterKey] = set()
-        state, _ = read_quorum_state(self._storage, self._directory, self._dialect)
+        state, _ = read_quorum_state(self._storage, self._directory)
         if state is not None:
             named |= {(voter_id, None) for voter_id in state.current_voters or ()}
         snapshots = self._directory.of_kind(FileKind.SNAPSHOT)
@@ -196,7 +195,7 @@ class FoundLog:
     @cached_property
     def configured(self) -> frozenset[int]:
         """The voters that its quorum-state names at kraft.version 0."""
-        state, _ = read_quorum_state(self._storage, self._directory, self._dialect)
+        state, _ = read_quorum_state(self._storage, self._directory)
         return frozenset() if state is None else frozenset(state.current_voters or ())
 
     @property
@@ -293,7 +292,7 @@ def history_stamps(
     plan: ClusterPlan, storage_of: Callable[[str], Storage]
 ) -> tuple[list[BatchStamp], list[SnapshotStamp]]:
     """The first batches of a history's segments, and its snapshots: what may join it to batches that are known."""
-    logs = [FoundLog(replica, storage_of(replica.root), Dialect(plan.dialect)) for replica in plan.replicas]
+    logs = [FoundLog(replica, storage_of(replica.root), plan.read_as) for replica in plan.replicas]
     batches = {stamp for log in logs for stamp in log.first_batches}
     return sorted(batches), sorted({snapshot for log in logs for snapshot in log.snapshots})
 

@@ -9,11 +9,12 @@ from functools import cmp_to_key
 from typing import Any, Final, TypeVar
 
 from kraft_audit.capture.configurations import Configurations
+from kraft_audit.capture.file_beginnings import read_beginning
 from kraft_audit.capture.foreign_disks import FoundDisk, homes
 from kraft_audit.capture.histories import named_voters
+from kraft_audit.capture.log_dialect import decided, found_dialects
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
-from kraft_audit.capture.scanner import sound_header_at
 from kraft_audit.text.readable import natural
 from kraft_codec.errors import ChoiceError, Damage, InputError, Reason
 from kraft_codec.file_names import FileKind, printable
@@ -53,7 +54,7 @@ class _DiscoveredReplica:
     `epoch` and `leader_id` are those of its quorum-state, `end_estimate` is (base offset, size in bytes) of its last
     segment, `begun_ms` the timestamp of the record at offset 0 (None where it is gone): they order captures in time.
     `first_batches` are the first batches of its segments by offset, epoch and CRC, where they were wanted: no two
-    clusters share one.
+    clusters share one. `dialects` are those for which the beginnings of its files speak.
     """
 
     plan: ReplicaPlan
@@ -62,6 +63,7 @@ class _DiscoveredReplica:
     end_estimate: tuple[int, int]
     first_batches: frozenset[_FirstBatch]
     begun_ms: int | None
+    dialects: frozenset[Dialect]
 
 
 def plan_path(
@@ -69,7 +71,7 @@ def plan_path(
     *,
     open_storage: OpenStorage,
     captured_at_ms: int,
-    dialect: Dialect = Dialect.KIP853,
+    dialect: Dialect | None = None,
     capture: str | None = None,
     named: Sequence[tuple[str, int]] = (),
 ) -> list[ClusterPlan]:
@@ -79,10 +81,11 @@ def plan_path(
     replica without a cluster id belongs to the cluster with which it shares the first batch of a segment. Without
     such a batch it forms a cluster without an id, whatever lies beside it: an empty disk does not say whose it is, and
     would go unnoticed among replicas that were read. `named` are (cluster id, node id) of the logs that do not say
-    theirs, in the order of the given paths. Raises InputError where there is no metadata log at all, ChoiceError where
-    no capture has that name, or other logs than `named` do not say whose they are.
+    theirs, in the order of the given paths. Without `dialect` the control records of each cluster show it. Raises
+    InputError where there is no metadata log at all, ChoiceError where no capture has that name, or other logs than
+    `named` do not say whose they are.
     """
-    replicas, damages = _discover(root, open_storage, captured_at_ms, dialect, is_complete=True)
+    replicas, damages = _discover(root, open_storage, captured_at_ms, is_complete=True)
     if named:
         with open_storage(root) as storage:
             replicas = _as_named(root, replicas, named, storage.starts)
@@ -94,7 +97,7 @@ def plan_path(
             raise ChoiceError(root, f"no capture {capture!r}: {captures_text(all_plans)}")
     if not replicas:
         raise InputError(root, _no_log_text(damages))
-    adopted = _adopted(root, replicas, open_storage, dialect)
+    adopted = _adopted(root, replicas, open_storage)
     groups: dict[str, list[_DiscoveredReplica]] = defaultdict(list)
     for number, replica in enumerate(replicas):
         home = adopted.get(number) or replica.plan.cluster_id or _cluster_by_content(replica, replicas)
@@ -103,19 +106,19 @@ def plan_path(
     damages_of = _damages_by_cluster(damages, groups)
     for cluster_id in sorted(groups):
         members, own = _in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
-        plans.append(ClusterPlan(0, "", cluster_id, dialect, members, damages=own, captured_at_ms=captured_at_ms))
+        own_dialect = dialect or _decided(groups[cluster_id], cluster_id)
+        plans.append(ClusterPlan(0, "", cluster_id, own_dialect, members, damages=own, captured_at_ms=captured_at_ms))
     return plans
 
 
-def _adopted(
-    root: str, replicas: Sequence[_DiscoveredReplica], open_storage: OpenStorage, dialect: Dialect
-) -> dict[int, str]:
+def _adopted(root: str, replicas: Sequence[_DiscoveredReplica], open_storage: OpenStorage) -> dict[int, str]:
     """Disks that name another cluster and stand in the place of a node of this one: the reading refuses them."""
     disks = [FoundDisk(replica.plan, replica.first_batches) for replica in replicas]
+    dialects = {id(replica.plan): Dialect(decided([replica.dialects]) or Dialect.KIP853) for replica in replicas}
     if len({disk.plan.cluster_id for disk in disks if disk.plan.cluster_id}) < 2:
         return {}
     with open_storage(root) as storage:
-        return homes(disks, lambda plan: named_voters(plan, storage, dialect))
+        return homes(disks, lambda plan: named_voters(plan, storage, dialects[id(plan)]))
 
 
 def _as_named(
@@ -192,7 +195,7 @@ def plan_cluster(
     name: str,
     number: int = 0,
     cluster_id: str | None = None,
-    dialect: Dialect = Dialect.KIP853,
+    dialect: Dialect | None = None,
     defaults: Iterable[tuple[str, str]] = (),
 ) -> ClusterPlan:
     """The plan of one cluster whose replicas lie below several paths, as fleet.yaml declares.
@@ -205,7 +208,7 @@ def plan_cluster(
     failures: list[InputError] = []
     for root in roots:
         try:
-            replicas_below, damage = _discover(root, open_storage, captured_at_ms, dialect)
+            replicas_below, damage = _discover(root, open_storage, captured_at_ms)
         except InputError as error:
             failures.append(error)
             damages.append(PlannedDamage(root, "", 0, 0, Reason.UNREADABLE, error.detail))
@@ -223,7 +226,7 @@ def plan_cluster(
         number,
         name,
         cluster_id,
-        dialect,
+        dialect or _decided(replicas, cluster_id),
         _in_time(replicas),
         tuple(sorted(defaults)),
         damages=tuple(damages),
@@ -232,7 +235,7 @@ def plan_cluster(
 
 
 def _discover(
-    root: str, open_storage: OpenStorage, captured_at_ms: int, dialect: Dialect, *, is_complete: bool = False
+    root: str, open_storage: OpenStorage, captured_at_ms: int, *, is_complete: bool = False
 ) -> tuple[list[_DiscoveredReplica], list[PlannedDamage]]:
     """`is_complete`: every segment's first batch is read, which shows whose log it is where nothing else does."""
     with open_storage(root) as storage:
@@ -240,9 +243,7 @@ def _discover(
         storage.read_ahead([file.path for replica in discovery.replicas for file in _read_to_plan(replica)])
         configurations = Configurations.of_storage(storage)
         replicas = [
-            _discovered_replica(
-                root, storage, replica, captured_at_ms, dialect, configurations, is_complete=is_complete
-            )
+            _discovered_replica(root, storage, replica, captured_at_ms, configurations, is_complete=is_complete)
             for replica in discovery.replicas
         ]
     return replicas, [_planned_damage(root, damage) for damage in discovery.damages]
@@ -293,13 +294,12 @@ def _discovered_replica(
     storage: Storage,
     replica: ReplicaDir,
     captured_at_ms: int,
-    dialect: Dialect,
     configurations: Configurations,
     *,
     is_complete: bool,
 ) -> _DiscoveredReplica:
     meta = _read_small(lambda: read_meta(storage, replica))
-    state = _read_small(lambda: read_quorum_state(storage, replica, dialect))
+    state = _read_small(lambda: read_quorum_state(storage, replica))
     files = [file for file in replica.files if file.kind not in LEFT_OUT]
     segments = [file for file in files if file.kind is FileKind.SEGMENT]
     plan = ReplicaPlan(
@@ -323,12 +323,20 @@ def _discovered_replica(
         further_directory_ids=replica.further_directory_ids,
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
-    wanted = [file for file in segments if is_complete or file.base_offset == 0]
-    headers = [header for file in wanted if (header := sound_header_at(storage, file.path)) is not None]
+    first = min((file.base_offset for file in segments if file.base_offset is not None), default=0)
+    wanted = [file for file in segments if is_complete or file.base_offset == first]
+    beginnings = [read_beginning(storage, file.path) for file in wanted]
+    headers = [beginning.header for beginning in beginnings if beginning.header is not None]
     first_batches = frozenset((first.base_offset, first.leader_epoch, first.crc) for first in headers)
     begun_ms = next((first.base_timestamp_ms for first in headers if first.base_offset == 0), None)
     epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)
-    return _DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches, begun_ms)
+    dialects = found_dialects(storage, files, beginnings)
+    return _DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches, begun_ms, dialects)
+
+
+def _decided(replicas: Sequence[_DiscoveredReplica], cluster_id: str) -> str:
+    """The dialect of a cluster by its own replicas: the reading refuses those of another cluster."""
+    return decided(replica.dialects for replica in replicas if replica.plan.cluster_id in (None, "", cluster_id))
 
 
 def _highest(files: Iterable[FileEntry]) -> int | None:

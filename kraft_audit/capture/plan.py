@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.text.readable import shown_cluster_id
+from kraft_codec.schemas import Dialect
 
 ARCHIVED_ROOT: Final = "archive:"
 """What the root of a replica begins with that is read from a lake's archive: a path is absolute, an address has `://`."""
@@ -272,7 +273,8 @@ class ClusterPlan:
     still exist. `silver` is where earlier plans left the silver tables, None where these are empty. `history_id` names
     the history among those of its cluster id (empty: as the cluster id), `aliases` are what it is known by, `merged`
     the ids of histories that proved to be this one, `first_plan` is the plan that read it first (0: not known),
-    `split_from` the history that its logs were first read as a part of.
+    `split_from` the history that its logs were first read as a part of. `dialect` is empty where control records
+    disagree about it.
     With `keeps_state` it goes on from `kept_state`, which names what the plan before it kept of the cluster (empty:
     nothing), and keeps a state for the next one; with `reads_all` everything is read all the same, to find what was
     altered in place.
@@ -313,6 +315,16 @@ class ClusterPlan:
     def key(self) -> str:
         """The id of its history: what keeps its rows apart from those of other logs with its cluster id."""
         return self.history_id or self.cluster_id
+
+    @property
+    def known_dialect(self) -> Dialect | None:
+        """The membership protocol that wrote the log; None where control records disagree about it."""
+        return Dialect(self.dialect) if self.dialect else None
+
+    @property
+    def read_as(self) -> Dialect:
+        """The dialect by which records are decoded: Kafka's own where it is undecided."""
+        return self.known_dialect or Dialect.KIP853
 
     @property
     def default_min_isr(self) -> int:

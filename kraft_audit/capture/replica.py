@@ -38,7 +38,6 @@ from kraft_codec.files.logdir import (
 from kraft_codec.files.properties import MetaProperties, written_ms
 from kraft_codec.files.state_files import EpochEntry, QuorumState
 from kraft_codec.records.redaction import Redactor
-from kraft_codec.schemas import Dialect
 from kraft_codec.storage.random_access import Storage, join
 
 FILES_BESIDE: Final = 512
@@ -104,7 +103,7 @@ class Replica:
         self.cluster = cluster
         self.plan = plan
         self.storage = storage
-        self.dialect = Dialect(cluster.dialect)
+        self.dialect = cluster.read_as
         self.damage = DamageLog()
         self.tallies = {file.name: FileTally.resumed(file) for file in plan.files}
         self.snapshots: list[tuple[int, int]] = []
@@ -136,7 +135,7 @@ class Replica:
         self.read_from_ms = now_ms()
         self.meta, damages = read_meta(self.storage, self._directory)
         self._take_small(FileKind.META_PROPERTIES, damages)
-        early_state, _ = read_quorum_state(self.storage, self._directory, self.dialect)
+        early_state, _ = read_quorum_state(self.storage, self._directory)
         self._refuse_foreign(self.meta.cluster_id if self.meta else None, "meta.properties")
         self._refuse_foreign(early_state.cluster_id if early_state else None, "quorum-state")
         if not self.is_accepted:
@@ -246,7 +245,7 @@ class Replica:
         self.leader_epochs = checkpoints.leader_epochs
         for kind in (FileKind.LEADER_EPOCH_CHECKPOINT, FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN):
             self._take_small(kind, checkpoints.damages)
-        self.quorum_state, damages = read_quorum_state(self.storage, self._directory, self.dialect)
+        self.quorum_state, damages = read_quorum_state(self.storage, self._directory)
         self._take_small(FileKind.QUORUM_STATE, damages)
         self._compare_epochs()
         self.read_to_ms = now_ms()

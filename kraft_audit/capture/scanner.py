@@ -362,12 +362,6 @@ def neighbour(header: BatchHeader | None) -> Neighbour | None:
     return Neighbour(header.base_offset, header.leader_epoch)
 
 
-def sound_header_at(storage: Storage, path: str) -> BatchHeader | None:
-    """The header of a file's first batch; None where there is none, or where its bytes do not have its CRC."""
-    header = header_at(storage, path)
-    return header if header is not None and is_first_sound(storage, path, header) else None
-
-
 def is_first_sound(storage: Storage, path: str, header: BatchHeader) -> bool:
     """Whether the bytes of a file's first batch, of which this is the header, have its CRC; of a huge one not asked."""
     if header.size_bytes > CHUNK_BYTES_MAX:

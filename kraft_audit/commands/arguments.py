@@ -18,7 +18,6 @@ from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.text.output import Format
 from kraft_audit.text.readable import is_time, plural, time_text
 from kraft_codec.errors import InputError, MissingPackageError
-from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
@@ -68,9 +67,6 @@ ClusterId = Annotated[
 CaptureName = Annotated[
     str | None,
     typer.Option("--capture", metavar="NAME", show_default=False, help="Use only the capture (folder) with this name."),
-]
-DialectOption = Annotated[
-    Dialect, typer.Option("--dialect", help="KIP that defines the log's control records. Kafka's releases use kip853.")
 ]
 Defaults = Annotated[
     list[str] | None,
@@ -134,7 +130,6 @@ class Logs:
     path: Path
     cluster: ClusterId = None
     capture: CaptureName = None
-    dialect: DialectOption = Dialect.KIP853
     named: As = None
     quiet: Quiet = field(default=False, compare=False)
 

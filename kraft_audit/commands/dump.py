@@ -110,6 +110,14 @@ def dump(
         list[str] | None,
         typer.Option("--type", metavar="TYPE", show_default=False, help="Print only records of this type. Repeatable."),
     ] = None,
+    dialect: Annotated[
+        Dialect | None,
+        typer.Option(
+            "--dialect",
+            show_default=False,
+            help="KIP that defines the control records, where the log does not show it.",
+        ),
+    ] = None,
 ) -> None:
     """Print every record below PATH once, with fingerprints in place of secrets.
 
@@ -124,14 +132,14 @@ def dump(
     """
     refuse_mixed(style, output, table, from_offset, to_offset, record_type)
     check_range(from_offset, to_offset)
-    types = None if not record_type else tuple(type_name(name, logs.dialect) for name in record_type)
+    types = None if not record_type else tuple(type_name(name, dialect) for name in record_type)
     if not reveal_secrets:
         remark_on_key()
     elif sys.stderr.isatty():
         remark("secrets are shown as they are")
-    with open_logs(logs, node_ids=node or (), file=file) as clusters:
+    with open_logs(logs, node_ids=node or (), file=file, dialect=dialect) as clusters:
         if style == "kafka":
-            _dump_as_kafka(clusters, logs.dialect, reveal_secrets=reveal_secrets)
+            _dump_as_kafka(clusters, reveal_secrets=reveal_secrets)
         else:
             from kraft_audit.capture.plan import Selection
 
@@ -150,10 +158,11 @@ def refuse_mixed(style: DumpFormat, output: Format, table: DumpTable, *row_filte
         raise UsageError(f"--from, --to and --type select records: leave them out with --table {table}")
 
 
-def type_name(asked: str, dialect: Dialect) -> str:
+def type_name(asked: str, dialect: Dialect | None = None) -> str:
     """A record type as the tables name it, however it is typed: PARTITION_RECORD, PartitionRecord, partition-record."""
     known = {message.type_name for message in METADATA_RECORDS}
-    known |= {control.name for control in CONTROL_TYPES[dialect].values()}
+    dialects = list(Dialect) if dialect is None else [dialect]
+    known |= {control.name for own in dialects for control in CONTROL_TYPES[own].values()}
     by_letters = {_letters(name): name for name in known}
     record_type = by_letters.get(_letters(asked)) or by_letters.get(_letters(asked) + "record")
     if record_type is None:
@@ -260,7 +269,7 @@ class _DamageLines:
             remark(f"{self.count - len(self.lines)} more: --table decode_errors lists them")
 
 
-def _dump_as_kafka(clusters: Clusters, dialect: Dialect, *, reveal_secrets: bool) -> None:
+def _dump_as_kafka(clusters: Clusters, *, reveal_secrets: bool) -> None:
     from kraft_codec.text.dump_text import dump_lines
 
     is_terminal = sys.stdout.isatty()
@@ -274,7 +283,7 @@ def _dump_as_kafka(clusters: Clusters, dialect: Dialect, *, reveal_secrets: bool
                 shown = path_as_given(cluster, inner)
                 try:
                     with cluster.storage.open(inner) as source:
-                        for line in dump_lines(source, shown, dialect=dialect, redactor=redactor):
+                        for line in dump_lines(source, shown, dialect=cluster.plan.read_as, redactor=redactor):
                             sys.stdout.write((neutral(line) if is_terminal else line) + "\n")
                 except CodecError as error:
                     sys.stdout.flush()

@@ -17,7 +17,6 @@ from kraft_audit.commands.arguments import (
     CaptureName,
     ConfiguredLogs,
     Defaults,
-    DialectOption,
     authored_changes,
     need_packages,
     read_log,
@@ -29,7 +28,6 @@ from kraft_audit.text.exit_codes import EXIT_FINDINGS
 from kraft_audit.text.output import Format
 from kraft_audit.text.readable import plural
 from kraft_codec.errors import InputError
-from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.findings.authorizer_log import AuthorizerLog
@@ -88,7 +86,6 @@ def evidence(
     zone: AuthorizerZone = "UTC",
     capture: CaptureName = None,
     default: Defaults = None,
-    dialect: DialectOption = Dialect.KIP853,
 ) -> int:
     """Write an evidence pack: a zip of findings and of the records and batch headers behind them, redacted.
 
@@ -124,7 +121,7 @@ def evidence(
         raise UsageError(f"--out: {out} exists already: choose a new file")
     refuse_within(out, path)
     earlier = [] if before is None else _chains_of(before)
-    _write(ConfiguredLogs(path, None, capture, dialect, default), out, sign, earlier, read_log(log_files, zone))
+    _write(ConfiguredLogs(path, None, capture, default=default), out, sign, earlier, read_log(log_files, zone))
     return 0 if before is None or _is_as_before(out, before, earlier, is_whole=True) else EXIT_FINDINGS
 
 

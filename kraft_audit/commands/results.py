@@ -192,7 +192,9 @@ def _read_at_one_moment(logs: Logs, cluster: Cluster, *, keeps_records: bool) ->
     return cluster
 
 
-def open_logs(logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = None) -> Clusters:
+def open_logs(
+    logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = None, dialect: Dialect | None = None
+) -> Clusters:
     """What lies below PATH, as the options say; places there that could not be read are named on stderr.
 
     Raises UsageError, InputError.
@@ -211,7 +213,7 @@ def open_logs(logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = No
             logs.path,
             cluster_id=logs.cluster,
             capture=logs.capture,
-            dialect=logs.dialect,
+            dialect=dialect,
             defaults=static_defaults(logs.default) if isinstance(logs, ConfiguredLogs) else {},
             node_ids=node_ids,
             file=file,
@@ -239,8 +241,6 @@ def _open_lake(logs: LogsOrLake) -> Clusters:
     need_packages("a lake", LAKE_PACKAGES, "lake")
     if logs.lake is not None:
         raise UsageError(f"--lake: PATH {logs.path} is a lake already: leave out --lake")
-    if logs.dialect != Dialect.KIP853:
-        raise UsageError("--dialect: PATH is a lake, which knows the dialect of its logs: leave out --dialect")
     return kraft_audit.open_lake(logs.path, cluster=logs.cluster, defaults=static_defaults(logs.default))
 
 

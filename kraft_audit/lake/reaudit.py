@@ -85,7 +85,7 @@ class Reaudit(Run):
                     replace(
                         known,
                         name=settings.name,
-                        dialect=settings.dialect,
+                        dialect=settings.dialect or known.dialect,
                         defaults=defaults,
                         is_running=settings.running,
                         gone=tuple(settings.gone),

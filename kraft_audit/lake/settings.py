@@ -135,8 +135,8 @@ class ClusterSettings(_Strict):
     cluster_id: Annotated[str, AfterValidator(_cluster_id)] | None = Field(
         default=None, description="the id that every replica must carry; any other is a CLUSTER_MISMATCH"
     )
-    dialect: Annotated[Dialect, BeforeValidator(lambda value: _dialect(value))] = Field(
-        default=Dialect.KIP853, description="the membership protocol that wrote the log"
+    dialect: Annotated[Dialect, BeforeValidator(lambda value: _dialect(value))] | None = Field(
+        default=None, description="the membership protocol that wrote the log; without the key found in the log"
     )
     defaults: Annotated[dict[str, Annotated[str, BeforeValidator(_config_value)]], AfterValidator(_static_configs)] = (
         Field(

@@ -284,9 +284,12 @@ def branch_voters(
     earlier_snapshots: Sequence[SurveyedSnapshot] = (),
 ) -> list[VoterSet]:
     """The voter sets along a branch: from where its first epoch begins, then from its records. Without a log they are
-    those of the newest snapshot that names voters.
+    those of the newest snapshot that names voters; where the dialect is undecided there are none.
     """
-    dialect, snapshots = Dialect(plan.dialect), [*earlier_snapshots, *survey.snapshots]
+    dialect = plan.known_dialect
+    if dialect is None:
+        return []  # no record says who voted before it is known how to read it
+    snapshots = [*earlier_snapshots, *survey.snapshots]
     start = epochs[0].from_offset if epochs else 0
     before = None
     for snapshot in sorted(snapshots, key=lambda own: (own.end_offset, own.epoch)):

@@ -79,7 +79,7 @@ def static_voters(survey: Survey, plan: ClusterPlan) -> StaticVoters:
     records = [record for log in survey.earlier_logs for record in log.controls]
     changes = [record for record in (*records, *(own for _, own in survey.controls)) if listed_voters(record)]
     states = list(_named(survey))
-    if Dialect(plan.dialect) is not Dialect.KIP853:
+    if plan.read_as is not Dialect.KIP853:
         said = (declared, *map(listed_voters, changes), *(state.voters for state in states))
         return StaticVoters(next(filter(None, said), ()))
     led: dict[int, set[VoterIds]] = defaultdict(set)

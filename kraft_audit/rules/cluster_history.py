@@ -114,6 +114,7 @@ class OpenEpisodes:
 class ClusterHistory:
     """Tables of one cluster by name; a table that was not made is absent, which is not the same as empty.
 
+    * `dialect` is None where control records disagree about the membership protocol that wrote the log.
     * `is_complete` is False where the log begins after offset 0 without a snapshot: subjects may be unknown for no
       fault of the log.
     * `states_from` is the offset that the replay began at, a snapshot's end where it is not 0: captures from before a
@@ -139,7 +140,7 @@ class ClusterHistory:
 
     cluster_id: str
     tables: Mapping[str, pa.Table]
-    dialect: Dialect = Dialect.KIP853
+    dialect: Dialect | None = Dialect.KIP853
     defaults: Mapping[str, str] = field(default_factory=dict)
     contradictions: tuple[Contradiction, ...] | None = None
     snapshot_checks: tuple[SnapshotCheck, ...] | None = None

@@ -187,7 +187,7 @@ class HistoryCollector:
             snapshot.end_offset: time_ms for snapshot in survey.snapshots if (time_ms := snapshot.timestamp_ms)
         }
         self._parted = self._parted_logs(survey, rows)
-        others = _other_first_sets(survey, rows["voter_sets"], Dialect(self._plan.dialect))
+        others = _other_first_sets(survey, rows["voter_sets"], self._plan.known_dialect)
         for name, small in {**rows, "voter_sets": rows["voter_sets"] + others}.items():
             self.take_rows(name, silver_batch(SILVER[name], self._plan.cluster_id, self._plan.number, small))
 
@@ -262,7 +262,7 @@ class HistoryCollector:
         return ClusterHistory(
             self._plan.cluster_id,
             {name: self._table(name) for name in INPUTS if name not in self._dropped | by_part},
-            Dialect(self._plan.dialect),
+            self._plan.known_dialect,
             dict(self._plan.defaults),
             self._contradictions,
             None if self._comparison is None else tuple(self._comparison.checks),
@@ -331,8 +331,10 @@ def _as_judged(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, JUDGED_COLUMNS)
 
 
-def _other_first_sets(survey: Survey, known: Sequence[dict[str, Any]], dialect: Dialect) -> list[dict[str, Any]]:
+def _other_first_sets(survey: Survey, known: Sequence[dict[str, Any]], dialect: Dialect | None) -> list[dict[str, Any]]:
     """First voter sets of other quorums under this cluster id: two nodes that were formatted standalone."""
+    if dialect is None:
+        return []
     sets: list[VoterSet] = []
     for snapshot in survey.snapshots:
         if snapshot.end_offset == 0:

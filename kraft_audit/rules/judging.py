@@ -30,9 +30,15 @@ from kraft_audit.rules.rule_model import (
 )
 from kraft_audit.tables.silver import SILVER
 from kraft_audit.text.watched_work import doing
+from kraft_codec.schemas import Dialect
 
 CHECKING: Final = "checking rule"
 NOTHING_READ: Final = "nothing of the metadata log was read"
+SEVERAL_DIALECTS: Final = (
+    "control records of several dialects: `dialect` of the cluster in fleet.yaml says which one wrote the log"
+)
+CONTROL_TABLES: Final = frozenset({"voter_sets", "leader_epochs", "watermarks"})
+"""The inputs that follow from control records, which dialects read differently."""
 NOTHING_REPLAYED: Final = "there is no canonical log: nothing was replayed"
 REPLAYED_INPUTS: Final = frozenset({"contradictions", *(name for name in SILVER if name.endswith("_changes"))})
 """The inputs that a replay makes; without a replay they are empty, whatever happened."""
@@ -118,7 +124,10 @@ def check_rule(each: Rule, history: ClusterHistory, settings: RuleSettings) -> I
 
 def _not_applicable(each: Rule, history: ClusterHistory) -> Finding | None:
     """The one finding of a rule that does not apply, or lacks a table that it needs; None where it can run."""
-    if history.dialect not in each.dialects:
+    if history.dialect is None:
+        if len(each.dialects) < len(Dialect) or CONTROL_TABLES.intersection(each.needs):
+            return _undecided_rule(each, history, SEVERAL_DIALECTS)
+    elif history.dialect not in each.dialects:
         if not history.is_read:
             return _undecided_rule(each, history, NOTHING_READ)
         reason = f"does not apply to a log of dialect {history.dialect}"

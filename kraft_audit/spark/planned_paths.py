@@ -17,7 +17,7 @@ from kraft_codec.storage.path_patterns import paths_of_all
 from kraft_codec.storage.random_access import join
 
 
-def plans_below(paths: Sequence[str], dialect: Dialect, capture: str | None) -> list[ClusterPlan]:
+def plans_below(paths: Sequence[str], dialect: Dialect | None, capture: str | None) -> list[ClusterPlan]:
     """A plan for each history below the paths and patterns, which are read as commands read several PATHs.
 
     Each replica is planned below the one path that holds it: a task opens only the paths of its own clusters, and a

@@ -14,7 +14,7 @@ Options (names in any case):
 | paths | several paths and patterns as a JSON list; `load([…])` sets it, a stream takes it by `option` | |
 | table | any bronze or silver table, or findings | records |
 | recordType | columns of that record type instead of JSON, as kafka-dump-log names it: PARTITION_CHANGE_RECORD | |
-| dialect | the membership protocol that wrote the log: kip853, kip856, kip642 | kip853 |
+| dialect | the membership protocol that wrote the log: kip853, kip856, kip642 | what its records show |
 | cluster | only the cluster of this id | all |
 | capture | only the capture of this name | all |
 | redactionKeyFile | key of the fingerprints; without it they are comparable within one query only | |
@@ -136,7 +136,7 @@ def arrow_schema(options: Any) -> pa.Schema:
     if options.get("recordtype"):
         from kraft_audit.capture.decoded_records import record_type_schema
 
-        return record_type_schema(options["recordtype"], dialect_of(options))
+        return record_type_schema(options["recordtype"], dialect_of(options) or Dialect.KIP853)
     return READABLE_TABLES[table].schema
 
 
@@ -144,8 +144,11 @@ def table_of(options: Any) -> str:
     return str(options.get("table", "records"))
 
 
-def dialect_of(options: Any) -> Dialect:
-    return Dialect(options.get("dialect", Dialect.KIP853))
+def dialect_of(options: Any) -> Dialect | None:
+    """The dialect that the options name; with recordType Kafka's own, as its columns are known before any log is."""
+    if "dialect" in options:
+        return Dialect(options["dialect"])
+    return Dialect.KIP853 if options.get("recordtype") else None
 
 
 def check_options(options: Any) -> None:

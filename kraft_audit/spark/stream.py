@@ -31,7 +31,6 @@ from kraft_audit.spark.path_options import given_paths, location_of
 from kraft_audit.spark.worker_errors import without_traceback
 from kraft_audit.tables.contract import slices
 from kraft_codec.errors import InputError
-from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
     from kraft_audit.quorum.quorum_evidence import EpochRun
@@ -138,10 +137,10 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _ends(self) -> dict[str, int]:
         from kraft_audit.spark.planned_paths import plans_below
+        from kraft_audit.spark.source import dialect_of
 
-        dialect = Dialect(self.options.get("dialect", Dialect.KIP853))
         wanted = self.options.get("cluster")
-        for plan in plans_below(given_paths(self.options), dialect, self.options.get("capture")):
+        for plan in plans_below(given_paths(self.options), dialect_of(self.options), self.options.get("capture")):
             if wanted in (None, plan.cluster_id) and (proven := prove(plan)) is not None:
                 self._proven[plan.cluster_id] = proven
         return {cluster: proven.end for cluster, proven in self._proven.items()}

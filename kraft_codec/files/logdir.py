@@ -29,7 +29,6 @@ from kraft_codec.files.state_files import (
     parse_partition_metadata,
     parse_quorum_state,
 )
-from kraft_codec.schemas import Dialect
 from kraft_codec.storage.random_access import RandomAccess, Storage, damage_of
 
 _HEADER: Final = struct.Struct(">qiibIhi")  # the first fields of a batch header, up to lastOffsetDelta
@@ -79,11 +78,11 @@ class Segment:
     is_confirmed: bool = False
 
 
-def read_replica(storage: Storage, replica: ReplicaDir, dialect: Dialect = Dialect.KIP853) -> ReplicaHead:
+def read_replica(storage: Storage, replica: ReplicaDir) -> ReplicaHead:
     """Everything the small files say, quorum-state last."""
     meta, meta_damages = read_meta(storage, replica)
     checkpoints = read_checkpoints(storage, replica)
-    state, state_damages = read_quorum_state(storage, replica, dialect)
+    state, state_damages = read_quorum_state(storage, replica)
     return ReplicaHead(
         cluster_id=meta.cluster_id if meta else None,
         node_id=meta.node_id if meta else None,
@@ -101,13 +100,9 @@ def read_meta(storage: Storage, replica: ReplicaDir) -> tuple[MetaProperties | N
     return _read_one(storage, replica, FileKind.META_PROPERTIES, MAX_PROPERTIES_BYTES, parse_meta_properties)
 
 
-def read_quorum_state(
-    storage: Storage, replica: ReplicaDir, dialect: Dialect = Dialect.KIP853
-) -> tuple[QuorumState | None, tuple[Damage, ...]]:
+def read_quorum_state(storage: Storage, replica: ReplicaDir) -> tuple[QuorumState | None, tuple[Damage, ...]]:
     """`quorum-state`; None where it is absent (epoch 0, no vote: as Kafka takes it) or damaged."""
-    return _read_one(
-        storage, replica, FileKind.QUORUM_STATE, MAX_JSON_BYTES, lambda data: parse_quorum_state(data, dialect)
-    )
+    return _read_one(storage, replica, FileKind.QUORUM_STATE, MAX_JSON_BYTES, parse_quorum_state)
 
 
 def read_leader_epochs(storage: Storage, replica: ReplicaDir) -> tuple[EpochEntry, ...]:

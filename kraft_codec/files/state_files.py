@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard, TypeVar
 
 from kraft_codec.errors import CodecError, Reason
-from kraft_codec.schemas import ZERO_UUID, Dialect, Field, Message, Type
+from kraft_codec.schemas import ZERO_UUID, Dialect, Field, Type
 from kraft_codec.schemas.model import array, int32, int64, message, string, uuid
 from kraft_codec.text.java_text import uuid_bytes, uuid_text
 
@@ -107,11 +107,15 @@ class CleanShutdown:
     broker_epoch: int | None
 
 
-def parse_quorum_state(data: bytes, dialect: Dialect = Dialect.KIP853) -> QuorumState:
-    """Reads `quorum-state`. As Kafka does, only the first line counts and unknown fields are left aside."""
+def parse_quorum_state(data: bytes) -> QuorumState:
+    """Reads `quorum-state`. As Kafka does, only the first line counts and unknown fields are left aside.
+
+    KIP-856 names the vote's UUID `votedUuid`, which no other layout does.
+    """
     line = re.split(rb"\r\n|\r|\n", data, maxsplit=1)[0]
     fields = _parse_json_object(line)
-    schema = _quorum_state_schema(dialect)
+    is_draft = "votedUuid" in fields and "votedDirectoryId" not in fields
+    schema = QUORUM_STATE_KIP856 if is_draft else QUORUM_STATE
     version = fields.get("data_version")
     if not _is_integer(version) or version not in schema.versions:
         raise CodecError(
@@ -139,7 +143,7 @@ def parse_quorum_state(data: bytes, dialect: Dialect = Dialect.KIP853) -> Quorum
 
 def format_quorum_state(state: QuorumState, dialect: Dialect = Dialect.KIP853) -> bytes:
     """One line of compact JSON without a newline, its keys in schema order, then data_version."""
-    schema = _quorum_state_schema(dialect)
+    schema = QUORUM_STATE_KIP856 if dialect is Dialect.KIP856 else QUORUM_STATE
     if state.data_version not in schema.versions:
         raise ValueError(
             f"data_version {state.data_version}: expected {schema.versions.first} to {schema.versions.last}"
@@ -230,10 +234,6 @@ def format_clean_shutdown(shutdown: CleanShutdown) -> bytes:
     if shutdown.version is None:
         return b""
     return _compact_json({"version": shutdown.version, "brokerEpoch": shutdown.broker_epoch})
-
-
-def _quorum_state_schema(dialect: Dialect) -> Message:
-    return QUORUM_STATE_KIP856 if dialect is Dialect.KIP856 else QUORUM_STATE
 
 
 def _compact_json(fields: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ SEEDS: Final = tuple(
     for arguments in (
         ("check", "logs", "--fail-on", "high", "--rule", "KB001", "-o", "json"),
         ("state", "logs", "--at", "2026-11-21T03:00:00Z", "--default", "min.insync.replicas=2"),
-        ("diff", "logs", "--from", "7", "--to", "committed", "--dialect", "kip853"),
+        ("diff", "logs", "--from", "7", "--to", "committed"),
         ("whatif", "logs", "--lose", "11,12", "--lose", "13", "--default", "controller.quorum.voters=1@a:9093"),
         ("dump", "logs", "--type", "PARTITION_RECORD", "--node", "3", "--output=csv", "--capture", "c"),
         ("simulate", "random", "--seed", "7", "--out", "there"),
@@ -82,4 +82,4 @@ def _look(**given: Any) -> None:
         if name in VALUES:
             VALUES[name](value)
     for name in given.get("record_type") or ():
-        dump.type_name(name, given["dialect"])
+        dump.type_name(name, given.get("dialect"))

@@ -23,7 +23,6 @@ from kraft_audit.replay.driver import first_snapshot
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.history_collector import read_history
 from kraft_codec.records.redaction import Redactor
-from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import open_storage
 
 FAST_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # thousands of small files a run
@@ -43,11 +42,9 @@ class Audited:
     _evidence: dict[int, QuorumEvidence] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, out: Path, dialect: str, *, capture: str | None = None, is_judged: bool = False) -> Audited:
+    def of(cls, out: Path, *, capture: str | None = None, is_judged: bool = False) -> Audited:
         """With `is_judged` the history comes from the same reading, as for the command."""
-        plans = plan_path(
-            str(out), open_storage=open_storage, captured_at_ms=0, dialect=Dialect(dialect), capture=capture
-        )
+        plans = plan_path(str(out), open_storage=open_storage, captured_at_ms=0, capture=capture)
         # A replica of another cluster makes a plan of its own.
         return cls._in_order(max(plans, key=lambda plan: len(plan.replicas)), is_judged=is_judged)
 
@@ -63,7 +60,6 @@ class Audited:
             captured_at_ms=0,
             name="engine",
             cluster_id=run["cluster_id"],
-            dialect=Dialect(run["dialect"]),
         )
         with open_storage(str(out)) as storage:
             newest, *_ = split_histories(plan, lambda _: storage)

@@ -80,7 +80,7 @@ def compare_beyond(scenario: str, seed: int) -> RunResult:
 
 def _compare(out: Path) -> Comparison:
     truth = Truth.of(out)
-    audited = Audited.of(out, truth.run["dialect"], is_judged=True)
+    audited = Audited.of(out, is_judged=True)
     found, result = Comparison(), Comparison()
     without_trace = (
         *(f"{name}: high " for name in _looking_behind(truth, audited)),

@@ -36,7 +36,7 @@ def compare_run(out: Path, *, chance: random.Random | None = None) -> Comparison
     truth = Truth.of(out)
     drawn = chance or random.Random(0)  # noqa: S311  # not a secret
     result = Comparison()
-    together = Audited.of(out, truth.run["dialect"])
+    together = Audited.of(out)
     result.add(captures(truth, together, result.counts))
     result.add(bounds(truth, together, result.counts))
     result.add(subsets(truth, together, result.counts))
@@ -45,9 +45,9 @@ def compare_run(out: Path, *, chance: random.Random | None = None) -> Comparison
     result.add(partitions(truth, together, result.counts))
     result.add(order(together, drawn, result.counts))
     for name in truth.captures:
-        alone = Audited.of(out, truth.run["dialect"], capture=name)
+        alone = Audited.of(out, capture=name)
         result.add(f"{name} alone: {text}" for text in bounds(truth, alone, result.counts))
-    last = Audited.of(out, truth.run["dialect"], capture=truth.run["captures"][-1])
+    last = Audited.of(out, capture=truth.run["captures"][-1])
     for name, found in (("last capture", last), ("part of all", _part(together, drawn))):
         if name == "part of all" and drawn.random() < COSTLY_SHARE:
             result.add(f"{name}: {text}" for text in partitions(truth, found, result.counts))

@@ -24,7 +24,6 @@ from kraft_engine.world.capturing import Recorder
 from tests.witness.audited import FAST_FOLDER, Audited
 
 Key = tuple[bytes, int]
-DIALECT = "kip853"
 EVENTS = 10_000
 ASKED = (Action.START, Action.WIPE, Action.SCALE_IN, Action.DELETE_VOLUME)
 
@@ -97,7 +96,7 @@ def asked(seed: int, counts: Counter[str], *, moments: int = 4) -> Iterator[str]
         for step in range(moments):
             run.run(EVENTS // moments)
             recorder.capture(f"capture-{step}")
-            history = Audited.of(out, DIALECT, capture=f"capture-{step}").history
+            history = Audited.of(out, capture=f"capture-{step}").history
             for text in _of_moment(Disks(run), history, counts):
                 yield f"seed {seed}, moment {step}: {text}"
 

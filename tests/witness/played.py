@@ -63,5 +63,5 @@ def play(
     run = random_run(scenario, seed) if run is None else run
     played = record_run(run, scenario, seed, out)
     truth = Truth.of(out)
-    audited = Audited.of(out, truth.run["dialect"], is_judged=is_judged)
+    audited = Audited.of(out, is_judged=is_judged)
     return Played(played.event_count, truth, audited, run.invariants.ledger.batches)

@@ -14,7 +14,6 @@ from kraft_engine import simulate
 from tests.builders.carried_judgements import Chain, carried_between, operation_ends_of, slowed
 from tests.witness.audited import Audited
 from tests.witness.runs import seed_count
-from tests.witness.truth import Truth
 
 KINDS = ("random", "random-wide", "random-lifelike", "random-beyond", "random-raft-beyond", "random-upgrade")
 PACE = 2_000
@@ -25,7 +24,7 @@ DRAFTS = ("random-kip856", "random-kip642")
 def rounds_of(kind: str, seed: int, out: Path) -> Sequence[ClusterHistory]:
     """What each round of captures and all before it show: logs that end where they ended then."""
     simulate(kind, seed, out)
-    audited = Audited.of(out, Truth.of(out).run["dialect"])
+    audited = Audited.of(out)
     numbers = sorted({replica.capture_number for replica in audited.plan.replicas})
     return [
         Audited(

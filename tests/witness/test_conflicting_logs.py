@@ -8,13 +8,12 @@ import pytest
 
 from kraft_engine import simulate
 from tests.witness.audited import Audited
-from tests.witness.truth import Truth
 
 
 @pytest.mark.parametrize(("scenario", "is_split"), [("two-leaders-one-epoch", True), ("figure-8", False)])
 def test_conflicting_epochs(scenario: str, is_split: bool, tmp_path: Path) -> None:
     simulate(scenario, 1, tmp_path / "run")
-    audited = Audited.of(tmp_path / "run", Truth.of(tmp_path / "run").run["dialect"])
+    audited = Audited.of(tmp_path / "run")
     assert any(item.evidence.conflicting_epochs or item.evidence.split_epochs for item in audited.rounds) == is_split
     assert any(item.evidence.conflicting_epochs for item in audited.rounds) == is_split
     if is_split:

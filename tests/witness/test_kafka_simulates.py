@@ -97,7 +97,7 @@ def test_intervals_contain_the_high_watermark(simulated: Simulated) -> None:
     for run in simulated.runs("random"):
         survived = epochs_of(simulated.captures(run)[-1])
         for capture in simulated.captures(run):
-            (audited,) = Audited.of(run, "kip853", capture=capture.name).rounds
+            (audited,) = Audited.of(run, capture=capture.name).rounds
             low, high = audited.interval.low, audited.interval.high
             high_watermark = simulated.high_watermarks[capture]
             assert high_watermark <= high, capture

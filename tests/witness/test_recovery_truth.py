@@ -37,7 +37,7 @@ def left_without_a_leader(out: Path, *, unclean: bool, clean: frozenset[int] = f
 
 
 def plan_below(out: Path) -> RecoveryPlan:
-    (plan,) = recovery_plans(Audited.of(out, "kip853").history)
+    (plan,) = recovery_plans(Audited.of(out).history)
     return plan
 
 

@@ -18,7 +18,6 @@ from kraft_audit.cluster import Cluster
 from kraft_audit.lake.lake_copies import joined
 from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan, RescueVerdict
 from kraft_codec.records.redaction import Redactor
-from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import open_storage
 from tests.builders import readings
 from tests.builders.archive_tables import MemoryTables
@@ -51,7 +50,7 @@ def plan_with_archive(incident: LostMajority) -> RescuePlan:
 
     def planned(folder: str) -> Any:
         where = str(incident.out / folder)
-        (plan,) = plan_path(where, open_storage=open_storage, captured_at_ms=1, dialect=Dialect.KIP853)
+        (plan,) = plan_path(where, open_storage=open_storage, captured_at_ms=1)
         return plan
 
     early, left = planned(EARLY), planned("left")

@@ -41,7 +41,6 @@ from kraft_audit.tables.contract import Table, build_rows, with_column
 from kraft_audit.tables.gold import HISTORIES
 from kraft_audit.tables.silver import SILVER, WATERMARKS
 from kraft_codec.errors import ChoiceError, InputError
-from kraft_codec.schemas import Dialect
 
 REPLAYED: Final = frozenset(SILVER) - {WATERMARKS.name}
 HOLDINGS: tuple[str, ...] = (
@@ -60,7 +59,7 @@ class LakeCluster:
 
     cluster_id: str
     name: str
-    dialect: Dialect
+    dialect: str
     defaults: tuple[tuple[str, str], ...]
     history_of: HistoryOf = ONLY_HISTORY
     is_running: bool = False
@@ -69,7 +68,7 @@ class LakeCluster:
 
     @classmethod
     def of_plan(cls, plan: ClusterPlan) -> LakeCluster:
-        settings = (plan.name, Dialect(plan.dialect), plan.defaults)
+        settings = (plan.name, plan.dialect, plan.defaults)
         return cls(plan.key, *settings, plan.history_of, plan.is_running, plan.gone, plan.split_from)
 
 

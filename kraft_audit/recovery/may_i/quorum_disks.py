@@ -17,7 +17,6 @@ from kraft_audit.recovery.may_i.electorate import EMPTY_END, DiskDoubt
 from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety, start_safety
 from kraft_audit.text.readable import natural
 from kraft_codec.files.state_files import EpochEntry
-from kraft_codec.schemas import Dialect
 
 
 class DynamicQuorumError(Exception):
@@ -216,9 +215,7 @@ def _own_voters(survey: Survey, plan: ClusterPlan, number: int, replica: Capture
         return of_log
     own = [snapshot for snapshot in survey.snapshots if number in snapshot.replicas]
     for snapshot in sorted(own, key=lambda snapshot: snapshot.end_offset, reverse=True):
-        voters = checkpoint_voters(
-            snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=Dialect(plan.dialect)
-        )
+        voters = checkpoint_voters(snapshot.controls, snapshot.end_offset, snapshot.epoch, dialect=plan.read_as)
         if voters is not None:
             return voters
     is_dynamic = any(record.name == "KRAFT_VOTERS" for _, record in survey.controls) or any(

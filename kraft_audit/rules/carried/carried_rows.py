@@ -37,7 +37,6 @@ from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import RuleSettings
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
-from kraft_codec.schemas import Dialect
 
 CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes") and name != "exposure_changes")
 """The tables where a subject's newest row says what holds."""
@@ -270,7 +269,7 @@ def history_from(content: bytes, plan: ClusterPlan, tables: Mapping[str, pa.Tabl
         return ClusterHistory(
             plan.cluster_id,
             tables,
-            Dialect(plan.dialect),
+            plan.known_dialect,
             dict(plan.defaults),
             _each(facts["contradictions"], lambda each: Contradiction(**each)),
             _each(facts["snapshot_checks"], check_of),

@@ -103,8 +103,7 @@ def test_captures_report_the_same_from_the_archive(name: str, captured_logs: Pat
 )
 def test_engine_runs_report_the_same_from_the_archive(scenario: str, seed: int, tmp_path: Path) -> None:
     simulate(scenario, seed, tmp_path / "run")
-    dialect = scenario.partition("-")[2] or "kip853"
-    now = {"open_storage": open_storage, "captured_at_ms": 0, "dialect": Dialect(dialect)}
+    now = {"open_storage": open_storage, "captured_at_ms": 0}
     plans = plan_path(str(tmp_path / "run"), **now)
     plan = max(plans, key=lambda archived_plan: len(archived_plan.replicas))
     first, again = both(plan)

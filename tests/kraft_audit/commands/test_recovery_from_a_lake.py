@@ -256,7 +256,6 @@ def test_what_cannot_be_asked_of_a_lake_is_said(kraft_audit: Any, tmp_path: Path
     for arguments in (
         ["rescue-plan", lake, "--cluster", "three"],
         ["rescue-plan", lake, "--cluster", "one", "--lake", lake],
-        ["rescue-plan", lake, "--cluster", "one", "--dialect", "kip642"],
         ["restore-kit", lake, "--cluster", "one", "--out", lake / "kit"],
         ["rescue", story.now, "--lake", lake, "--from", "3", "--out", lake / "new"],
     ):

@@ -118,7 +118,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert fleet.redaction_key_file == f"{tmp_path}/lake.redaction-key"
     assert payments.paths == [f"{tmp_path}/conf/logs/*", "s3://bucket/logs"]
     assert payments.defaults == {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
-    assert (orders.paths, orders.dialect, orders.cluster_id) == (["/var/kafka"], "kip853", None)
+    assert (orders.paths, orders.dialect, orders.cluster_id) == (["/var/kafka"], None, None)
 
 
 @pytest.mark.parametrize("uri", ["file:///srv/a%20b/../c%2525", "FILE://localhost/srv/c%2525"])

@@ -19,7 +19,6 @@ from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan, SilverPosition, plan_from_json, plan_to_json
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_codec.records.redaction import Redactor
-from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import open_storage
 from kraft_engine import simulate
 from tests.builders.readings import silver_rows
@@ -86,8 +85,7 @@ def as_lines(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 def simulated(scenario: str, seed: int, out: Path) -> ClusterPlan:
     simulate(scenario, seed, out)
-    dialect = Dialect(scenario.removeprefix("random-")) if "kip" in scenario else Dialect.KIP853
-    plans = plan_path(str(out), open_storage=open_storage, captured_at_ms=0, dialect=dialect)
+    plans = plan_path(str(out), open_storage=open_storage, captured_at_ms=0)
     return max(plans, key=lambda plan: len(plan.replicas))
 
 

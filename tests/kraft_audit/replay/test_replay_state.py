@@ -61,10 +61,9 @@ class KeptLog(Log):
     """The canonical log of a simulated cluster: the snapshot it begins with, if any, and its windows."""
 
     def __init__(self, kind: str, seed: int) -> None:
-        dialect = Dialect(kind.removeprefix("random-")) if "kip" in kind else Dialect.KIP853
         with TemporaryDirectory() as folder:
             simulate(kind, seed, Path(folder) / "run")
-            plans = plan_path(folder, open_storage=open_storage, captured_at_ms=0, dialect=dialect)
+            plans = plan_path(folder, open_storage=open_storage, captured_at_ms=0)
             plan = max(plans, key=lambda each: len(each.replicas))
             with ClusterReading(plan, ReadingSettings(open_storage, Redactor(bytes(32)))) as reading:
                 newest = proven_rounds(reading.survey, plan)[-1].interval.canonical

@@ -167,7 +167,7 @@ def test_kip642_stores_voters_when_they_are_committed(tmp_path: Path) -> None:
     def stored(name: str) -> tuple[set[int], int]:
         """CurrentVoters and AppliedOffset in the leader's file."""
         [path] = stage.capture(name, leader).rglob("quorum-state")
-        state = parse_quorum_state(path.read_bytes(), Dialect.KIP642)
+        state = parse_quorum_state(path.read_bytes())
         return set(state.current_voters or ()), state.applied_offset
 
     stage.isolate(stays)
