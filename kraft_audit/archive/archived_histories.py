@@ -1,7 +1,7 @@
 """The histories that one archive holds: a lake may keep several logs under one id.
 
-A release that did not tell histories apart wrote all logs of a cluster id as one. What `split_histories` finds on disks
-it finds in the archive too, and each history is put together of its own captures alone.
+Two logs count as one while all that was read of them joins them, as where an empty disk lay beside a log. What
+`split_histories` finds on disks it finds in the archive too. Each history is put together of its own captures alone.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class SilverPosition:
     Rows below `to_offset` exist; those below `settled_offset` are final unless a capture contradicts them. `low` and
     `low_epoch` are what was proven committed; `epochs` are (epoch, end offset) of the replayed log from `low` on.
     `began_at` is the offset at which the first of these replays began. `default_min_isr` is the static default that the
-    rows were made with, SEVERAL_DEFAULTS for more than one, None where an earlier release did not record it.
+    rows were made with, SEVERAL_DEFAULTS for more than one, None where all rows are made again.
     """
 
     settled_offset: int
@@ -387,7 +387,7 @@ class KnownBatches(Protocol):
 
 
 _JSON_KEYS: Final = {"told_damages": "known_damages"}
-"""Fields that stand in the table `plans` under another name: lakes that were written earlier have to stay readable."""
+"""Fields that stand in the table `plans` under another name: lakes that have it have to stay readable."""
 _JSON_KINDS: Final[Mapping[str, type]] = {
     "crc": BatchKey,
     "scanned_to": FileScan,
@@ -410,7 +410,7 @@ def plan_to_json(plan: ClusterPlan) -> str:
 
 
 def plan_from_json(text: str) -> ClusterPlan:
-    """The plan that `plan_to_json` wrote, in this release or an earlier one: fields that it lacks have defaults."""
+    """The plan that `plan_to_json` wrote; fields that plans have got since then have defaults."""
     plan: ClusterPlan = json.loads(text, object_hook=_from_fields)
     return plan
 

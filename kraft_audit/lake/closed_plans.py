@@ -38,12 +38,8 @@ class ClosedPlans:
 
 
 def where_closed(plans: str) -> str:
-    """The same condition where the ledger is not read beforehand; `plans` is how the query names that table.
-
-    An earlier build deleted what it could spare of the ledger: rows before all of what is left are visible.
-    """
-    done = f"SELECT plan FROM {plans} WHERE event = '{CLOSED}' AND outcome IS NULL"  # noqa: S608  # our own words
-    return f"(plan IN ({done}) OR plan < (SELECT min(plan) FROM {plans}))"  # noqa: S608
+    """The same condition where the ledger is not read beforehand; `plans` is how the query names that table."""
+    return f"plan IN (SELECT plan FROM {plans} WHERE event = '{CLOSED}' AND outcome IS NULL)"  # noqa: S608  # our own words
 
 
 def not_abandoned(plans: str = PLANS.name) -> str:

@@ -84,7 +84,7 @@ class Lake(Protocol):
         """
 
     def widen(self, table: str, schema: pa.Schema) -> None:
-        """Give a table of an earlier build the columns that it lacks, and allow null where the schema does.
+        """Give a table the columns that its schema has got since, and allow null where the schema does.
 
         Its rows stay as they are.
         """
@@ -134,7 +134,7 @@ def require_lake(lake: Lake) -> None:
 
 
 def require_committer(lake: Lake) -> None:
-    """Raises InputError if another kind of committer made the lake; one of an earlier build takes either.
+    """Raises InputError if another kind of committer made the lake.
 
     Two kinds do not see each other everywhere: Spark's log store for S3 overwrites a commit that deltalake put there.
     """
@@ -253,7 +253,7 @@ class DeltaLake:
     def queries_of(self, opened: Mapping[str, DeltaTable]) -> Callable[[str], pa.Table]:
         """A function that queries these tables, each under its name and at the version at which it was opened.
 
-        Columns that an earlier release did not write are null.
+        Columns that a table lacks are null.
         """
         builder = QueryBuilder()
         for name, table in opened.items():

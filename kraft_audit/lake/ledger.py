@@ -16,7 +16,7 @@ The table `files` holds how far each file was read. When every plan up to a mult
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,23 +40,20 @@ from kraft_audit.lake.ledger_state import (
     with_opened,
 )
 from kraft_audit.lake.plan_events import CHECKPOINT, OPENED, STAGED, PlanEvents
-from kraft_audit.lake.views import holding, newest_rows
+from kraft_audit.lake.views import newest_rows
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCH_KEY, BATCHES, CAPTURES, FILES, PLANS
 from kraft_audit.tables.contract import Table, with_column
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
-from kraft_audit.text.readable import HOUR_MS, and_more
+from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.errors import InputError
 
 READ: Final = "read"
 UNCHANGED: Final = "unchanged"
 FAILED: Final = "failed"
-EXPOSURES_MISSING: Final = "exposure_changes/untold"
-"""The application whose version is the newest plan of a release that did not write `exposure_changes` yet."""
-FROM_ARCHIVE: Final = "`kraft-audit run FLEET --from archive` fills it"
 CHECKPOINT_PLANS: Final = 100
 WIDENED: Final = (PLANS, CAPTURES, PARTITION_CHANGES, EXPOSURE_CHANGES, REPLAYS)
-"""Tables that have columns which earlier builds did not write."""
+"""Tables whose schemas have grown: a lake whose tables lack a column gets it."""
 READ_ROWS: Final = f"event = '{STAGED}' AND outcome = '{READ}'"
 """Which rows say that a plan read a cluster."""
 # A cluster that still cannot be read is worth a plan of its own where no plan has recorded it for so long.
@@ -66,12 +63,6 @@ RETRY_AFTER_MS_MAX: Final = 8 * HOUR_MS
 UNREAD_HOLDS_MS: Final = 26 * HOUR_MS
 """A cluster counts as not read while a plan of the last so many hours says so: of a cluster that left the fleet, no
 later plan says anything."""
-
-
-def without_exposures_text(clusters: Sequence[str]) -> str:
-    """What the lake lacks of these clusters, and the command that fills it in."""
-    of = f"{clusters[0]}{and_more(len(clusters) - 1)}"
-    return f"exposure_changes lacks what an earlier release replayed of {of}: {FROM_ARCHIVE}"
 
 
 class Ledger(PlanEvents):
@@ -87,26 +78,10 @@ class Ledger(PlanEvents):
             require_committer(self.lake)
         for table in LAKE_TABLES.values():
             initial_versions = {COMMITTED_BY.format(self.lake.committer): 1} if table is PLANS else {}
-            if table is EXPOSURE_CHANGES and not self.lake.exists(table.name) and (opened := self.newest_plan()):
-                initial_versions = {self.application(EXPOSURES_MISSING): opened}
             described = f"{table.grain}. {table.comment}"
             self.lake.create(table.name, delta_schema(table.name), described, initial_versions=initial_versions)
             if table in WIDENED:
                 self.lake.widen(table.name, delta_schema(table.name))
-
-    def without_exposures(self, closed: ClosedPlans, query: Callable[[str], pa.Table] | None = None) -> list[str]:
-        """The clusters whose rows still hold from a release that did not write `exposure_changes`.
-
-        As of the plans `closed`. `query` reads `replays`; without it the table is read as of now. A run from the
-        archive writes all rows again, those of `exposure_changes` included.
-        """
-        (missing_to,) = self.lake.versions(EXPOSURE_CHANGES.name, [self.application(EXPOSURES_MISSING)])
-        if missing_to == 0:
-            return []
-        sql = f"""SELECT DISTINCT cluster_id FROM ({holding(REPLAYS.name, str, closed)}) AS held
-            WHERE plan <= {missing_to} AND from_offset < to_offset ORDER BY cluster_id"""  # noqa: S608
-        rows = self.lake.query(sql, REPLAYS.name) if query is None else query(sql)
-        return [str(cluster_id) for cluster_id in rows["cluster_id"].to_pylist()]
 
     def open_plan(
         self,

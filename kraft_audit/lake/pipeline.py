@@ -43,12 +43,9 @@ Stager = Callable[[int], Manifest]
 class GoldSteps(Protocol):
     """The gold tables of one fleet's lake, brought up to the newest closed plan."""
 
-    @property
-    def left_out(self) -> str | None: ...
     def findings(self) -> list[int]: ...
     def counts(self) -> FindingCounts: ...
     def states(self) -> list[ClusterSummary]: ...
-    def older_ids(self) -> int: ...
     def risk(self) -> list[str]: ...
 
 
@@ -310,10 +307,6 @@ class Run:
         self.result.states = self.gold.states()
         what = f"plan {', '.join(map(str, merged))} merged" if merged else "nothing new"
         self._show(Step.FINDINGS, f"{what}: {findings_line(counts)}", started)
-        if merged and (older := self.gold.older_ids()):
-            what = f"{plural(older, 'open finding')} with ids of an earlier release"
-            renewed = "`kraft-audit run FLEET --from archive` closes them and judges their clusters again"
-            self.progress(ProgressLine(Step.FINDINGS, f"{what}: {renewed}", level="warning"))
 
     def _risk(self) -> None:
         if self.gold is None:
@@ -321,10 +314,6 @@ class Run:
         started = time.monotonic()
         doing("summing up the risk of partitions")
         touched = self.gold.risk()
-        if self.gold.left_out is not None:
-            self.progress(
-                ProgressLine(Step.RISK, f"partition_risk stays as it is: {self.gold.left_out}", level="warning")
-            )
         self._show(Step.RISK, ", ".join(touched) or "nothing new", started)
 
     def _show(self, step: Step, what: str, started: float) -> None:

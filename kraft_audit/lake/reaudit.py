@@ -2,7 +2,7 @@
 
 It is a plan like any other, staged, committed and closed in the same way. The cluster's newest row of `replays` makes
 its rows replace those of earlier plans. Bronze stays as it is, and so does `watermarks`, which only disks can give.
-Where rows with one id hold several logs, as an earlier release wrote them, each becomes a history, as in `run`.
+Where rows with one id hold several logs, each becomes a history, as in `run`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
 from kraft_audit.lake.gold.clusters_table import known_clusters
 from kraft_audit.lake.lake_copies import copies_alone
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
-from kraft_audit.lake.ledger import FROM_ARCHIVE, Ledger, without_exposures_text
+from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
 from kraft_audit.picture.whole_picture import SPANS, DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
@@ -147,11 +147,9 @@ class LakeSource:
             name: self._lake.open(name) for name in wanted if self._lake.exists(name)
         }
         if missing := [name for name in OF_PARTITIONS if name not in self._tables]:
-            raise InputError(self._lake.uri, f"no table {missing[0]}, as an earlier release left it: {FROM_ARCHIVE}")
+            raise InputError(self._lake.uri, f"no table {missing[0]}")
         self._query = self._lake.queries_of(self._tables)
         self._known = known_clusters(self._lake)
-        if lacking := ledger.without_exposures(self._closed, self._query):
-            raise InputError(self._lake.uri, without_exposures_text(lacking))
 
     def as_of(self) -> AsOf:
         versions = tuple(
@@ -356,7 +354,7 @@ def is_lake(source: str) -> bool:
 
 
 def _columns_of(changes: DeltaTable) -> str:
-    """The columns that pages read. A table that an earlier build wrote may lack one: no row of it has a value."""
+    """The columns that pages read. A lake that no run has widened yet may lack one: no row of it has a value."""
     stored = {field.name for field in changes.schema().fields}
     columns = [f"held.{name}" for name in ("cluster_id", *PARTS_SCHEMA.names) if name in stored]
     return ", ".join([*columns, *(f"{NO_TEXTS} AS {name}" for name in PARTS_SCHEMA.names if name not in stored)])

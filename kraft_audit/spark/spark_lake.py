@@ -113,7 +113,7 @@ class SparkLake:
             return
         transactions = self._state(PLANS.name).transactions
         bound = [name.removeprefix(LEASE_IN) for name in transactions if name.startswith(LEASE_IN)]
-        if not bound:  # a lake of an earlier build
+        if not bound:  # its creator was stopped before it could say so
             self._append(PLANS.name, self._rows(PLANS.name).limit(0), LEASE_IN + lease_id, 1)
         elif lease_id not in bound:
             file = Path(self.data_uri, LEASE_FOLDER, ID_FILE)

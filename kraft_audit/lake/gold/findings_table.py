@@ -131,7 +131,6 @@ class FindingsTable:
     def __init__(self, gold: GoldLake, waivers: Sequence[Waiver] = ()) -> None:
         self.gold = gold
         self.waivers = tuple(waivers)
-        self._has_older_ids = False
 
     def update(self, now_ms: int | None = None) -> list[int]:
         """Merge every closed plan that is not merged yet, in the order of closing, then the waivers as of now.
@@ -142,18 +141,15 @@ class FindingsTable:
         if not self.gold.lake.exists(STAGED_FINDINGS):
             return []
         done = self.gold.merged_place(FINDINGS.name)
-        # In an older lake the tables beside findings begin with what is merged now. They come first: where a run ends
-        # between two of these commits, the next one must not take them for an older lake's.
         for table, _ in self._parts:
-            self.gold.create(table, done)
+            self.gold.create(table)
         if done < closed:
             self.gold.create(FINDINGS)
         self._update_parts(done)
-        self._has_older_ids = done < closed and self.older_ids() > 0
         merged = []
         for place, plan in self.gold.ledger.closings(done) if done < closed else ():
             merged += [plan] if self._merge(place, plan) else []
-            # Plan by plan: a finding without an episode is one of an earlier release.
+            # Plan by plan: a finding that moves to another history takes the time of its episodes with it.
             self._update_parts(place)
         if closed:
             self._update_waivers(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
@@ -179,15 +175,6 @@ class FindingsTable:
             sum(row["n"] for row in raised if row["is_expired"]),
             sum(row["n"] for row in rows if row["status"] == "undecided"),
         )
-
-    def older_ids(self) -> int:
-        """How many findings that are not closed have no episode: those of a release whose ids held a time."""
-        counts = self.gold.lake.query(
-            "SELECT count(*) AS n FROM findings WHERE state <> 'closed' AND NOT EXISTS (SELECT 1 FROM finding_episodes "
-            "WHERE finding_episodes.finding_id = findings.finding_id)",
-            *(FINDINGS.name, FINDING_EPISODES.name),
-        )
-        return int(counts["n"][0].as_py())
 
     @property
     def _parts(self) -> tuple[tuple[Table, Callable[[int], Merge]], ...]:
@@ -255,7 +242,7 @@ class FindingsTable:
     def _origins(self, reference: TableReference, plan: int) -> dict[str, str]:
         """The findings that stood in the lake under other ids, and the ids that stood for several logs.
 
-        They are those of histories that the plan splits or merges, and those whose ids an earlier release gave.
+        They are those of histories that the plan splits or merges.
         """
         origins = self.gold.ledger.origins(plan)
         findings, episodes = reference(FINDINGS.name), reference(FINDING_EPISODES.name)
@@ -267,18 +254,8 @@ class FindingsTable:
             f"WHERE known.cluster_id = {sql_text(origin)}"
             for history, origin in origins
         ]
-        clusters = [("known.cluster_id", "known.cluster_id")] if self._has_older_ids else []
-        clusters += [(sql_text(history), sql_text(origin)) for history, origin in origins]
-        stood += [
-            f"SELECT {history} AS cluster_id, rule, subject, {began.format(*['known'] * 4)} FROM {findings} AS known "  # noqa: S608
-            f"WHERE known.cluster_id = {origin} AND (state <> 'closed' OR plan = {plan}) AND NOT EXISTS "
-            f"(SELECT 1 FROM {episodes} AS episodes WHERE episodes.finding_id = known.finding_id) "
-            "AND NOT EXISTS (SELECT 1 FROM reported WHERE reported.finding_id = known.finding_id)"
-            for history, origin in clusters
-        ]
         split = ", ".join(sql_text(origin) for _, origin in origins) or "''"
-        is_judged = "false" if self._has_older_ids else "true"
-        return {"stood": " UNION ALL ".join(stood) or NONE_STOOD, "split": split, "is_judged_by_disks": is_judged}
+        return {"stood": " UNION ALL ".join(stood) or NONE_STOOD, "split": split}
 
     def _row_count(self, plan: int) -> int:
         """How many rows a merge may have to hold: the plan's findings, and those that are not closed."""

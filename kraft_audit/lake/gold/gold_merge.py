@@ -131,12 +131,11 @@ class GoldLake:
             return 0
         return self.lake.versions(table, [self.ledger.application(table)])[0]
 
-    def create(self, table: Table, merged_place: int = 0) -> None:
-        """Create the table if it is missing, as if plans up to a place were merged; two creators are no error."""
+    def create(self, table: Table) -> None:
+        """Create the table if it is missing; two creators are no error."""
         properties = {"delta.enableChangeDataFeed": "true"} if table.name in CHANGE_FEED else {}
         described = f"{table.grain}. {table.comment}"
-        versions = {self.ledger.application(table.name): merged_place} if merged_place else {}
-        self.lake.create(table.name, contract_schema(table), described, properties, versions)
+        self.lake.create(table.name, contract_schema(table), described, properties)
 
     def merge(self, table: str, merge: Merge, version: int | None = None) -> bool:
         """Merge once, under the application transaction `version` (the plan's place in the order of closing) if given.

@@ -12,7 +12,7 @@ from kraft_audit.lake.gold.gold_merge import GoldEngine, GoldLake
 from kraft_audit.lake.gold.open_incidents import ClusterSummary, cluster_summaries
 from kraft_audit.lake.gold.risk import RiskTables
 from kraft_audit.lake.lake_paths import is_uri
-from kraft_audit.lake.ledger import Ledger, without_exposures_text
+from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.progress import FindingCounts
 from kraft_audit.lake.settings import FleetSettings, SettingsError
 from kraft_audit.rules.rule_model import Waiver
@@ -50,18 +50,9 @@ class GoldTables:
         is_merged = all(self._lake.exists(table.name) for table in (FINDINGS, INCIDENTS))
         return cluster_summaries(self._lake, closed) if is_merged else []
 
-    def older_ids(self) -> int:
-        """How many open findings have an id that no run gives any more."""
-        return self._findings.older_ids()
-
     def risk(self) -> list[str]:
         """Bring `partition_risk` and `cluster_compliance` up to date; returns the tables that were changed."""
         return self._risk.update()
-
-    @property
-    def left_out(self) -> str | None:
-        """What the last `risk` could not compute, and why; None if it computed everything."""
-        return without_exposures_text(self._risk.skipped) if self._risk.skipped else None
 
 
 def fleet_waivers(fleet: FleetSettings) -> tuple[Waiver, ...]:

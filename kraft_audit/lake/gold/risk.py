@@ -103,15 +103,12 @@ class RiskTables:
 
     def __init__(self, gold: GoldLake) -> None:
         self.gold = gold
-        self.skipped: list[str] = []
-        """The clusters whose `partition_risk` the last `update` left alone: rows of `exposure_changes` are missing."""
 
     def update(self) -> list[str]:
         """Bring both tables up to the newest closed plan; returns the tables that were changed."""
         status = self.gold.ledger.status()
         closed = status.done
         touched = []
-        self.skipped = []
         if self._lags(status.closed) and (changed := self._risk_changed()).num_rows:
             self.gold.create(PARTITION_RISK)
             self._update_risk(closed, changed, status.closed)
@@ -139,10 +136,6 @@ class RiskTables:
         return self.gold.lake.query(RISK_CHANGED.format(plans=plans), PLANS.name)
 
     def _update_risk(self, closed: ClosedPlans, changed: pa.Table, place: int) -> None:
-        lacking = self.gold.ledger.without_exposures(closed)
-        is_skipped = pc.is_in(changed["cluster_id"], pa.array(lacking, pa.string()))
-        self.skipped = changed["cluster_id"].filter(is_skipped).to_pylist()
-        changed = changed.filter(pc.invert(is_skipped))
         if self._is_never_exposed(changed):
             self._merge_rows(PARTITION_RISK, _no_rows(PARTITION_RISK), changed, place)
             return
@@ -159,8 +152,6 @@ class RiskTables:
         return bool(self.gold.lake.query(sql, EXPOSURE_CHANGES.name).column("n")[0].as_py() == 0)
 
     def _update_compliance(self, closed: ClosedPlans, changed: pa.Table) -> None:
-        for table in (INCIDENTS, INCIDENT_FINDINGS):
-            self.gold.create(table)  # a lake of a release before incidents has none yet
         values = {
             # Which clusters changed must stay fixed while their rows are merged.
             "changed": changed,
@@ -176,14 +167,11 @@ class RiskTables:
 
     def _inputs(self, closed: ClosedPlans, *names: str) -> dict[str, LakeInput]:
         """What the queries read of closed plans."""
-        # Where findings were merged last by a release before episodes, there is no table of them yet.
-        has_episodes = self.gold.lake.exists(FINDING_EPISODES.name)
         inputs = {}
         for name in names:
             if name == FINDINGS.name:
-                episodes = (FINDING_EPISODES.name,) if has_episodes else ()
-                tables: tuple[str, ...] = (name, INCIDENTS.name, INCIDENT_FINDINGS.name, *episodes)
-                select = _lasting_findings if has_episodes else _older_findings
+                tables: tuple[str, ...] = (name, INCIDENTS.name, INCIDENT_FINDINGS.name, FINDING_EPISODES.name)
+                select = _lasting_findings
             else:
                 tables = (name, REPLAYS.name) if name in SILVER else (name,)
                 select = partial(query_of, name, closed=closed)
@@ -269,29 +257,18 @@ OF_EPISODE: Final = ("from_ms", "to_ms", "is_over", "status", "severity", "first
 
 
 def _lasting_findings(reference: TableReference) -> str:
-    """Every episode with its finding's waiver; a finding of a release before episodes stands for itself."""
+    """Every episode with its finding's waiver."""
     findings, episodes = reference(FINDINGS.name), reference(FINDING_EPISODES.name)
     return f"""
         SELECT {OF_FINDING}, CASE WHEN lasted.state = 'closed' THEN 'closed' ELSE found.state END AS state,
             {", ".join(f"lasted.{name}" for name in OF_EPISODE)}
         FROM {findings} AS found JOIN {episodes} AS lasted ON found.finding_id = lasted.finding_id
-        WHERE {_lasts_by_itself(reference, "lasted")}
-        UNION ALL
-        {_older_findings(reference)}
-            AND NOT EXISTS (SELECT 1 FROM {episodes} AS lasted WHERE lasted.finding_id = found.finding_id)"""  # noqa: S608
+        WHERE {_lasts_by_itself(reference)}"""  # noqa: S608
 
 
-def _older_findings(reference: TableReference) -> str:
-    """The findings alone, each for the time it lasted."""
-    columns = ", ".join(f"found.{name}" for name in OF_EPISODE)
-    return f"""
-        SELECT {OF_FINDING}, found.state, {columns} FROM {reference(FINDINGS.name)} AS found
-        WHERE {_lasts_by_itself(reference, "found")}"""  # noqa: S608
-
-
-def _lasts_by_itself(reference: TableReference, row: str) -> str:
-    """The condition that a finding is over, or does not last only because its cluster was stopped in order."""
-    return f"""({row}.is_over OR {row}.finding_id NOT IN (
+def _lasts_by_itself(reference: TableReference) -> str:
+    """The condition that an episode is over, or does not last only because its cluster was stopped in order."""
+    return f"""(lasted.is_over OR lasted.finding_id NOT IN (
             SELECT stopped.finding_id FROM {reference(INCIDENT_FINDINGS.name)} AS stopped
             JOIN {reference(INCIDENTS.name)} AS incident ON stopped.incident_id = incident.incident_id
             WHERE incident.is_open AND incident.kind = '{IncidentKind.CLUSTER_STOP}'))"""  # noqa: S608

@@ -84,7 +84,7 @@ WHERE judged.leader_epoch < log.leader_epoch"""
 BYTES_UNACCOUNTED: Final = """
 SELECT * FROM (SELECT * FROM {batch}) AS batch
 WHERE bytes_seen <> bytes_decoded + bytes_quarantined + bytes_unread"""
-# Maintenance leaves the newest plans; an earlier release deleted what it could spare.
+# Maintenance leaves the newest plans.
 OFF_THE_MANIFEST: Final = """
 SELECT '' AS cluster_id, plan, coalesce(promised, 0) AS promised, coalesce(written, 0) AS written
 FROM (
@@ -92,15 +92,14 @@ FROM (
     WHERE event = 'staged' AND table_name = '{table}' AND data_file IS NOT NULL GROUP BY plan
 )
 FULL JOIN (SELECT plan, count(*) AS written FROM (SELECT * FROM {{batch}}) AS batch GROUP BY plan) USING (plan)
-WHERE plan >= greatest({first}, (SELECT min(plan) FROM plans)) AND coalesce(promised, 0) <> coalesce(written, 0)"""
+WHERE plan >= {first} AND coalesce(promised, 0) <> coalesce(written, 0)"""
 # The plan of a row has read the row's cluster, as far as the ledger knows. Of plans that maintenance deleted it knows
-# only that they were closed; of those that an earlier release deleted, nothing.
+# only that they were closed.
 OFF_THE_LEDGER: Final = f"""
 SELECT gold.* FROM (SELECT * FROM {{batch}}) AS gold
 WHERE NOT EXISTS (
     SELECT 1 FROM plans AS staged WHERE {READ_ROWS} AND gold.cluster_id = staged.cluster_id AND gold.plan = staged.plan
-) AND gold.plan NOT IN (SELECT plan FROM plans GROUP BY plan HAVING bool_and(event = 'closed'))
-  AND (gold.plan < 1 OR gold.plan >= (SELECT min(plan) FROM plans))"""
+) AND gold.plan NOT IN (SELECT plan FROM plans GROUP BY plan HAVING bool_and(event = 'closed'))"""
 # Minutes are sums of floating numbers, hence the millionth.
 IMPOSSIBLE_MINUTES: Final = """
 SELECT * FROM (SELECT * FROM {batch}) AS batch
@@ -114,7 +113,6 @@ SELECT * FROM (
 CROSS JOIN (VALUES {", ".join(f"('{control}')" for control in CONTROLS)}) AS controls (control)
 ANTI JOIN (SELECT * FROM {{batch}}) AS batch USING (cluster_id, day, control)"""
 
-# A finding of a release before episodes has none.
 EPISODES_ASTRAY: Final = """
 SELECT coalesce(found.cluster_id, lasted.cluster_id) AS cluster_id, lasted.finding_id
 FROM (SELECT finding_id, cluster_id, bool_or(state = 'open') AS is_open FROM (SELECT * FROM {batch}) AS batch

@@ -183,7 +183,7 @@ class _Gate:
     def _open(self, table: Table) -> None:
         """Make a table's files readable: local ones by DuckDB itself, which is faster, others as an Arrow data set.
 
-        Columns that an earlier build did not write are null.
+        Columns that the table got no value for yet are null.
         """
         opened = self._lake.open(table.name)
         files = [] if is_uri(self._lake.uri) else opened.file_uris()

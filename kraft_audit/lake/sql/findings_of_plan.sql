@@ -1,9 +1,8 @@
 -- The changes that one plan brings to the table findings, or finding_episodes: what it reported, what it no longer found,
 -- and what belongs to a history that proved to be another one.
 -- A plan that read only the archive neither closes nor reports findings about the logs themselves, which only disks show,
--- unless it shows that they were about several logs read as one, or the lake has findings of an earlier release. Among
--- them is KV014, which says nothing of voters whose quorum stands still. Nor can a plan close a finding of a rule that
--- could not be decided for the whole cluster.
+-- unless it shows that they were about several logs read as one. Among them is KV014, which says nothing of voters whose
+-- quorum stands still. Nor can a plan close a finding of a rule that could not be decided for the whole cluster.
 -- Findings may have stood in the lake under other ids: a new row keeps the time of the first of them.
 -- A finding is shown as in its episode that lasts, the oldest one; without one that lasts, as in the newest.
 -- Lost records (KP020) are acknowledged by people: that Kafka has deleted the record of the loss does not end it.
@@ -33,7 +32,7 @@ reported AS (
     JOIN judged ON staged.cluster_id = judged.cluster_id
     WHERE staged.plan = {plan} AND staged.status <> 'clear'
       AND NOT (
-          {is_judged_by_disks} AND judged.is_from_archive AND (staged.rule LIKE 'KQ%' OR staged.rule = 'KV014')
+          judged.is_from_archive AND (staged.rule LIKE 'KQ%' OR staged.rule = 'KV014')
           AND staged.cluster_id NOT IN ({split})
       )
 ),

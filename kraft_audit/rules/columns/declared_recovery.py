@@ -92,8 +92,7 @@ def waiting_recovery(history: ClusterHistory) -> DeclaredRecovery | None:
 def _declared(history: ClusterHistory) -> list[DeclaredRecovery]:
     rows: dict[DiskKey, TableRow] = {}
     for row in captures_in_order(history):
-        # Tables of an earlier release lack the column.
-        if row.get("rescue") is not None:
+        if row["rescue"] is not None:
             rows[row["node_id"], row["directory_id"]] = row
     declarations = [(row, DeclaredRescue.from_json(row["rescue"])) for row in rows.values()]
     declarations.sort(key=lambda each: each[1].offset)

@@ -17,9 +17,8 @@ import yaml
 from kraft_audit.commands.cli import run_command
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
-from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.plan_events import PlanStatus
-from kraft_audit.lake.settings import FleetSettings, load_fleet
+from kraft_audit.lake.settings import load_fleet
 from kraft_audit.report import lake_source
 from kraft_audit.report.cluster_page import ClusterView, cluster_view
 from kraft_audit.report.fleet_page import Fleet, fleet_view
@@ -33,7 +32,7 @@ from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.readable import DAY_MS, MINUTE_MS
 from tests.builders.captures import SAMPLES
 from tests.builders.report_sources import path_source
-from tests.builders.without_spark import run, run_from_archive, stager
+from tests.builders.without_spark import run
 
 pytestmark = pytest.mark.slow  # a lake is made first
 
@@ -329,7 +328,7 @@ def test_a_data_file_that_is_gone_is_reported_in_one_line(
     assert "captures/" in line
 
 
-def test_a_lake_of_an_earlier_release_is_reported_in_one_line(
+def test_a_table_that_is_gone_is_reported_in_one_line(
     lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(lake, tmp_path / "lake")
@@ -337,46 +336,6 @@ def test_a_lake_of_an_earlier_release_is_reported_in_one_line(
     assert run_command(["report", str(tmp_path / "lake"), "--out", str(tmp_path / "site")]) == EXIT_UNREADABLE
     [line] = capsys.readouterr().err.splitlines()
     assert "no table exposure_changes" in line
-    assert "--from archive" in line
-
-
-def test_a_run_does_not_hide_what_an_earlier_release_left_unreported(
-    small_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The table is there after the first run of this release, and empty: "no partition was exposed" would be wrong."""
-    fleet, lake, site = tmp_path / "fleet.yaml", tmp_path / "lake", tmp_path / "site"
-
-    def fleet_of(*names: str) -> FleetSettings:
-        clusters = [{"name": name, "paths": [str(small_corpus / PATHS[name])]} for name in names]
-        fleet.write_text(yaml.safe_dump({"lake": "lake", "clusters": clusters}))
-        return load_fleet(fleet, environment={})
-
-    given = [
-        cluster for name in ("elr", "once at risk") for cluster in path_source(small_corpus / PATHS[name]).clusters()
-    ]
-    wanted = {cluster.cluster_id: cluster_view(cluster) for cluster in given}
-
-    def earlier(number: int) -> Manifest:
-        reported = stager(first)(number)
-        return Manifest(reported.outcomes, tuple(file for file in reported.files if file.table != "exposure_changes"))
-
-    run(first := fleet_of("elr", "once at risk"), stage=earlier)
-    shutil.rmtree(lake / "exposure_changes")
-    assert run(fleet_of("elr", "once at risk", "never at risk")).plans == [2], "of a new cluster alone"
-    assert run_command(["report", str(lake), "--out", str(site)]) == EXIT_UNREADABLE
-    [line] = capsys.readouterr().err.splitlines()
-    assert f"exposure_changes lacks what an earlier release replayed of {min(wanted)} and 1 more" in line
-    assert "--from archive" in line
-    assert run_from_archive(fleet_of("elr", "once at risk", "never at risk")) == 3
-    found = {cluster.cluster_id: cluster_view(cluster) for cluster in LakeSource(str(lake)).clusters()}
-    assert len(found) == 3
-    for cluster_id, here in wanted.items():
-        there = found[cluster_id]
-        assert here.ledgers
-        for name in ("ledgers", "partitions_at_risk"):
-            assert getattr(there, name) == getattr(here, name), name
-        edges = [here.exposure.from_ms, here.exposure.to_ms]
-        assert there.exposure.within(edges) == here.exposure.within(edges)
 
 
 def test_options_of_judging_are_refused_for_a_lake(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -248,21 +247,6 @@ def test_a_history_that_is_split_off_keeps_when_its_findings_were_first_seen(
     } | {late}
 
 
-def test_a_finding_with_an_id_of_an_earlier_release_keeps_when_it_was_first_seen(
-    plans: Plans, table: FindingsTable
-) -> None:
-    now = found("a", "t-0")
-    older = now._replace(finding_id="0" * 32)
-    plans.close({"a": [older]})
-    table.update(NOW_MS)
-    shutil.rmtree(Path(plans.lake.uri) / "finding_episodes")
-    plans.close({"a": [now, found("a", "t-1")]})
-    table.update(NOW_MS)
-    assert first_seen(plans.lake) == {older.finding_id: 1, now.finding_id: 1, found("a", "t-1").finding_id: 2}
-    assert rows(plans.lake)[older.finding_id]["state"] == "closed"
-    assert first_seen(plans.lake, "finding_episodes")[now.finding_id] == 1
-
-
 @pytest.mark.long
 def test_many_findings_are_merged_by_spark_alike(
     plans: Plans, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -361,18 +345,6 @@ def test_what_a_rescue_declares_is_waived_as_long_as_plans_say_so(plans: Plans, 
     assert state_after(explained, found("a", "t-0", is_over=True)._replace(from_offset=9)) == ("waived", who)
     assert state_after(found("a", "t-0")) == ("open", None)
     assert state_after() == ("closed", None)
-
-
-@pytest.mark.slow
-def test_open_findings_of_a_build_without_episodes_are_counted(plans: Plans, table: FindingsTable) -> None:
-    plans.close({"a": [found("a", "t-0"), found("a", "old", is_over=True)], "b": [found("b", "t-0")]})
-    table.update(NOW_MS)
-    assert table.older_ids() == 0
-    shutil.rmtree(Path(plans.lake.table_uri("finding_episodes")))
-    plans.close({"b": [found("b", "t-0")]})
-    later = FindingsTable(GoldLake(DeltaLake(plans.lake.uri), no_session))
-    later.update(NOW_MS)
-    assert later.older_ids() == 1
 
 
 def test_the_table_is_its_contract_and_plain(plans: Plans, table: FindingsTable) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -26,7 +25,14 @@ from kraft_audit.rules.rule_model import CONTROLS
 from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.tables.bronze import BATCHES, CAPTURES
 from kraft_audit.tables.contract import Table
-from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
+from kraft_audit.tables.gold import (
+    CLUSTER_COMPLIANCE,
+    FINDING_EPISODES,
+    FINDINGS,
+    INCIDENT_FINDINGS,
+    INCIDENTS,
+    PARTITION_RISK,
+)
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, SILVER
 from tests.builders.expected_exposures import exposure_rows_of
 
@@ -71,6 +77,13 @@ class SmallLake:
     def write(self, table: Table, rows: list[dict[str, Any]], mode: Any = "append") -> None:
         whole = [{column.name: row.get(column.name, _zero(column)) for column in table.columns} for row in rows]
         write_deltalake(self.lake.table_uri(table.name), pa.Table.from_pylist(whole, schema=table.schema), mode=mode)
+
+    def write_findings(self, findings: list[dict[str, Any]], mode: Any = "append") -> None:
+        """Findings of one episode each, without incidents."""
+        self.write(FINDINGS, findings, mode=mode)
+        self.write(FINDING_EPISODES, findings, mode=mode)
+        self.write(INCIDENTS, [])
+        self.write(INCIDENT_FINDINGS, [])
 
     def end(self, cluster: str, minute: int) -> None:
         """The log's last record as this plan's captures know it."""
@@ -229,45 +242,6 @@ def test_who_was_gone_after_a_history_gap_is_exposed_to_its_end(small: SmallLake
     assert [row["offline_minutes"] for row in small.rows(PARTITION_RISK)] == [440]
 
 
-def test_what_an_earlier_release_counted_is_kept_until_it_is_reported_again(
-    small: SmallLake, engine: NewEngine
-) -> None:
-    """A lake from before `exposure_changes`: of the changes of its plans nothing stands there."""
-    chance = random.Random(12)  # noqa: S311  # a seed, no secret
-    risk = RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
-    end = START + 700
-    changes = [{**row, "plan": 1} for cluster in "ab" for row in states_of(chance, cluster, START, end)]
-    by_hand = minutes_by_hand(changes, {"a": end, "b": end})
-    small.write(SILVER["broker_changes"], [])
-    for cluster in "ab":
-        small.end(cluster, end)
-    small.write(EXPOSURE_CHANGES, exposure_rows_of(changes))
-    small.replayed(1, 0, "a", "b")
-    small.close("a", "b")
-    risk.update()
-    counted = minutes_in(small.rows(PARTITION_RISK))
-    assert {key[:3] for key in counted} == {key[:3] for key in by_hand}
-    shutil.rmtree(small.lake.table_uri(EXPOSURE_CHANGES.name))
-    small.lake = DeltaLake(small.lake.uri)
-    small.ledger, risk = Ledger(small.lake), RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
-    small.ledger.create()
-    small.replayed(2, end, "a", "b")
-    small.close("a", "b")
-    assert PARTITION_RISK.name in risk.update()
-    assert risk.skipped == ["a", "b"]
-    assert minutes_in(small.rows(PARTITION_RISK)) == counted
-    assert risk.update() == []
-    # From the archive, one of them at first.
-    for plan, cluster in ((3, "a"), (4, "b")):
-        reported = [{**row, "plan": plan} for row in changes if row["cluster_id"] == cluster]
-        small.write(EXPOSURE_CHANGES, exposure_rows_of(reported))
-        small.replayed(plan, 0, cluster)
-        small.close(cluster)
-        assert PARTITION_RISK.name in risk.update()
-        assert risk.skipped == []
-        assert minutes_in(small.rows(PARTITION_RISK)) == counted
-
-
 def finding(
     number: int, cluster: str, rule: str, severity: str, days: tuple[float | None, float | None], **more: Any
 ) -> dict[str, Any]:
@@ -358,7 +332,7 @@ def test_controls_hold_and_break_day_by_day(small: SmallLake, engine: NewEngine)
     for cluster, end in ends.items():
         small.end(cluster, end)
     small.close(*ends)
-    small.write(FINDINGS, findings)
+    small.write_findings(findings)
     assert risk.update() == [CLUSTER_COMPLIANCE.name] or small.lake.exists(PARTITION_RISK.name)
     assert compliance_in(small.rows(CLUSTER_COMPLIANCE)) == compliance_by_hand(findings, ends)
     worst = {row["worst_severity"] for row in small.rows(CLUSTER_COMPLIANCE) if row["control"] == "durability"}
@@ -368,7 +342,7 @@ def test_controls_hold_and_break_day_by_day(small: SmallLake, engine: NewEngine)
     assert small.lake.open(CLUSTER_COMPLIANCE.name).version() == version
     # A waiver that expires breaks the control without any plan.
     findings[2].update(state="open", waiver=None, changed_ms=2)
-    small.write(FINDINGS, findings, mode="overwrite")
+    small.write_findings(findings, mode="overwrite")
     risk.update()
     assert compliance_in(small.rows(CLUSTER_COMPLIANCE)) == compliance_by_hand(findings, ends)
 
@@ -379,8 +353,7 @@ def test_no_control_held_where_nothing_of_the_log_was_read(small: SmallLake, eng
     small.write(CAPTURES, [{"cluster_id": "unread", "plan": 1, "read_to_ms": seen_ms}])
     small.close("unread")
     not_looked = {"status": "undecided", "first_seen_ms": seen_ms}
-    small.write(
-        FINDINGS,
+    small.write_findings(
         [finding(number, "unread", rule, "high", (None, None), **not_looked) for number, rule in enumerate(rules())],
     )
     # A look at all of the batches must not need one.
@@ -396,7 +369,7 @@ def test_days_begin_where_the_oldest_log_does(small: SmallLake, engine: NewEngin
     risk = RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
     end = START + 4 * DAY_MINUTES
     small.end("a", end)
-    small.write(FINDINGS, [finding(1, "a", "KP018", "low", (2.0, None))])
+    small.write_findings([finding(1, "a", "KP018", "low", (2.0, None))])
     first_days = []
     for begins in (START + 2 * DAY_MINUTES, START + 3 * DAY_MINUTES, START + DAY_MINUTES, 0, START + 3 * DAY_MINUTES):
         row = {"cluster_id": "a", "source": "log", "valid": True, "base_timestamp_ms": begins * MINUTE_MS}
