@@ -581,7 +581,7 @@ class Cluster(OpenedCluster):
         >>> cluster.table("leader_epochs").column("leader_id").to_pylist()
         [1]
         """
-        from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
+        from kraft_audit.capture.log_facts import BATCH_COPIES
 
         if name == "findings":
             return self.findings()

@@ -29,6 +29,7 @@ from kraft_audit.capture.decoded_records import (
     records_batch,
     typed_records,
 )
+from kraft_audit.capture.log_facts import LogFacts
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.record_store import RecordStore, StoredBatches, Wanted
 from kraft_audit.capture.replica import ReadingSettings
@@ -93,19 +94,20 @@ class ClusterReading(Closeable):
             self._pass.windows.clear()
             self._pass.snapshots.clear()
 
-    def bronze(self, tables: frozenset[str] = BRONZE_TABLES) -> Iterator[TableRows]:
+    def bronze(self, tables: frozenset[str] = BRONZE_TABLES, facts: LogFacts | None = None) -> Iterator[TableRows]:
         """The rows of bronze tables, in batches of at most 65,000 rows, while the cluster is read: asked once, first.
 
-        Other tables give nothing. The rows and their order depend on the plan and the bytes alone.
+        Other tables give nothing. The rows and their order depend on the plan and the bytes alone. `facts` learn who
+        holds which batch, whether or not rows of `batches` are wanted.
         """
-        yield from _in_slices(self._open(tables).rows())
+        yield from _in_slices(self._open(tables, facts).rows())
 
-    def begin(self, tables: frozenset[str] = BRONZE_TABLES) -> Iterator[TableRows]:
+    def begin(self, tables: frozenset[str] = BRONZE_TABLES, facts: LogFacts | None = None) -> Iterator[TableRows]:
         """As `bronze`, and opens the replicas at once.
 
         Raises NotResumableError where the reading cannot go on from what was kept: then none of it has been read.
         """
-        return _in_slices(self._open(tables).rows())
+        return _in_slices(self._open(tables, facts).rows())
 
     def records_from(self, path: Sequence[int]) -> int:
         """The offset from which on `windows` has the records of a path: 0 unless it went on from what was kept."""
@@ -222,15 +224,15 @@ class ClusterReading(Closeable):
         selects: Wanted | None = None if is_whole else wanted
         yield from self.store.records(part, Decoder(self.dialect, self.settings.redactor), selects)
 
-    def _open(self, tables: frozenset[str]) -> ClusterPass:
+    def _open(self, tables: frozenset[str], facts: LogFacts | None) -> ClusterPass:
         plan, keyed_hash, selection = self.plan, self.settings.redactor.keyed_hash, self.settings.selection
 
         def to_rows(records: Records, source: str) -> pa.RecordBatch:
             return records_batch(records, source, selection, keyed_hash, cluster_id=plan.cluster_id, plan=plan.number)
 
-        return self._begin(tables, to_rows)
+        return self._begin(tables, to_rows, facts)
 
-    def _begin(self, tables: frozenset[str], to_rows: ToRows) -> ClusterPass:
+    def _begin(self, tables: frozenset[str], to_rows: ToRows, facts: LogFacts | None = None) -> ClusterPass:
         if self._pass is not None:
             raise ValueError("a cluster is read once")
         self._pass = ClusterPass(
@@ -244,6 +246,7 @@ class ClusterReading(Closeable):
             earlier=self._earlier,
             records_from=self._replay_from,
             known=self._known,
+            facts=facts,
         )
         return self._pass
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.capture.decoded_records import NOT_DECODED, DecodedBatches, Records, reason_of, value_hash
+from kraft_audit.capture.log_facts import LogFacts
 from kraft_audit.capture.plan import ClusterPlan, Identity, ReplicaPlan, Selection
 from kraft_audit.capture.presence import PRESENT, KnownWindow, Presence, PresenceChange
 from kraft_audit.capture.reconcile import Slice, Window
@@ -32,7 +33,7 @@ _CODECS: Final = pa.array([*(codec.name.lower() for codec in Codec), *["unknown"
 
 
 class BronzeRows:
-    """Makes the rows of one plan, of the tables and replicas that are wanted."""
+    """Makes the rows of one plan, of the tables and replicas that are wanted; `facts` learn who holds which batch."""
 
     def __init__(
         self,
@@ -41,12 +42,14 @@ class BronzeRows:
         tables: frozenset[str],
         selection: Selection,
         keyed_hash: ValueHash,
+        facts: LogFacts | None = None,
     ) -> None:
         self.plan = plan
         self.replicas = replicas
         self.tables = tables
         self.selection = selection
         self.keyed_hash = keyed_hash
+        self.facts = facts
         self.shared = [replica.source_columns() for replica in replicas]
         self._refused: list[pa.RecordBatch] = []
         self._refused_seen: set[tuple[Identity, str, int, int]] = set()
@@ -80,7 +83,7 @@ class BronzeRows:
     def take_refused(self, replica: Replica, chunk: Chunk, source: str = LOG_SOURCE) -> None:
         """Keeps the batches of a chunk that framing or continuity refused, for `refused`."""
         is_known = chunk.is_read_before or not self.is_selected(replica)
-        if not chunk.refused or BATCHES.name not in self.tables or is_known:
+        if not chunk.refused or not self._needs_batches or is_known:
             return
         refusals = [
             (row, str(finding.reason))
@@ -96,7 +99,7 @@ class BronzeRows:
     def refused(self) -> Iterator[TableRows]:
         """Rows of `batches` for what was refused since the last call."""
         taken, self._refused = self._refused, []
-        yield from ((BATCHES.name, batch) for batch in taken)
+        yield from self._given(taken)
 
     def undecodable(self, replica: Replica, records: Records) -> None:
         """Notes records that alone cannot be decoded, once for each distinct batch."""
@@ -149,26 +152,61 @@ class BronzeRows:
         self, window: Window | None, known: KnownWindow | None, presence: Presence, decoded: DecodedBatches
     ) -> Iterator[TableRows]:
         """Rows of `batches` for what a window brings and takes."""
-        if BATCHES.name not in self.tables:
+        if not self._needs_batches:
             return
+        if self.facts is not None and window is not None:
+            self.facts.begin_window(len(window.batches))
         for changes in presence.changes(window, known):
             if self.is_selected(changes.replica):
-                yield from ((BATCHES.name, batch) for batch in self._change_rows(changes, decoded) if batch.num_rows)
+                yield from self._given(self._truncated(changes, decoded))
+                yield from self._present(changes, decoded)
 
-    def _change_rows(self, changes: PresenceChange, decoded: DecodedBatches) -> Iterator[pa.RecordBatch]:
+    @property
+    def _needs_batches(self) -> bool:
+        return self.facts is not None or BATCHES.name in self.tables
+
+    def _given(self, batches: Iterable[pa.RecordBatch]) -> Iterator[TableRows]:
+        """Rows of `batches` that stand for themselves, for whoever needs them."""
+        for batch in batches:
+            if self.facts is not None:
+                self.facts.add_rows(batch)
+            if BATCHES.name in self.tables and batch.num_rows:
+                yield BATCHES.name, batch
+
+    def _truncated(self, changes: PresenceChange, decoded: DecodedBatches) -> Iterator[pa.RecordBatch]:
         replica = changes.replica
         for part, numbers in changes.truncated:
             rows = part.rows[np.searchsorted(part.numbers, numbers)]
             yield self._judged(replica, part.chunk, rows, LOG_SOURCE, decoded, numbers, TRUNCATED)
         if changes.truncated_known is not None:
             yield self._truncated_known(replica, changes.truncated_known)
-        held, places = changes.part, changes.places
-        if held is not None and len(places):
-            yield self._judged(replica, held.chunk, held.rows[places], LOG_SOURCE, decoded, held.numbers[places])
 
-    def copy_batches(self, replica: Replica, chunk: Chunk, source: str, decoded: DecodedBatches) -> pa.RecordBatch:
+    def _present(self, changes: PresenceChange, decoded: DecodedBatches) -> Iterator[TableRows]:
+        """Rows of the batches that a replica has now; of those that another one has as well the facts need none."""
+        replica, held = changes.replica, changes.part
+        if held is None or not len(changes.places):
+            return
+        chunk, rows, numbers = held.chunk, held.rows[changes.places], held.numbers[changes.places]
+
+        def rows_at(part: slice) -> pa.RecordBatch:
+            return self._judged(replica, chunk, rows[part], LOG_SOURCE, decoded, numbers[part])
+
+        if BATCHES.name in self.tables:
+            whole = rows_at(slice(None))
+            yield BATCHES.name, whole
+
+            def rows_at(part: slice) -> pa.RecordBatch:
+                return whole.slice(part.start, part.stop - part.start)
+
+        if self.facts is not None:
+            positions = chunk.index.position[rows].astype(np.int64) + chunk.file_position
+            of_disk = {**self.shared[replica.number], "file_name": printable(chunk.tally.plan.name)}
+            self.facts.add(numbers, positions, decoded.status[numbers] == OK, of_disk, rows_at)
+
+    def copy_batches(self, replica: Replica, chunk: Chunk, source: str, decoded: DecodedBatches) -> Iterator[TableRows]:
         """Rows of `batches` for a chunk of a snapshot."""
-        return self._judged(replica, chunk, chunk.rows, source, decoded, np.arange(len(chunk)))
+        if self._needs_batches and self.is_selected(replica):
+            yield from self._given([self._judged(replica, chunk, chunk.rows, source, decoded, np.arange(len(chunk)))])
 
     def _judged(
         self,

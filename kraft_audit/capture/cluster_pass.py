@@ -15,6 +15,7 @@ from kraft_audit.capture.archiver import Archiver
 from kraft_audit.capture.borne_snapshots import doubt_unborne_snapshots
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, captures_batch, files_batch
 from kraft_audit.capture.decoded_records import DecodedBatches, Decoder, Records, judge
+from kraft_audit.capture.log_facts import LogFacts
 from kraft_audit.capture.node_card import node_cards_batch
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.presence import KnownWindow, Presence
@@ -26,7 +27,7 @@ from kraft_audit.capture.resumed.survey_resume import SurveyMemory
 from kraft_audit.capture.scanner import Chunk
 from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, SnapshotCopy, find_snapshots
 from kraft_audit.capture.survey import Survey, SurveyBuilder
-from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, FILES, NODE_CARDS, RECORDS
+from kraft_audit.tables.bronze import ARCHIVE, CAPTURES, FILES, NODE_CARDS, RECORDS
 from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.kernels.codes import OK
 
@@ -38,7 +39,7 @@ class ClusterPass:
 
     `to_rows` makes the rows of `records` of decoded records and their source. `stack` closes the storages. The survey
     goes on from the `earlier` one, `records_from` as in `resume_survey`; raises NotResumableError where it cannot.
-    `known` is a survey that it does not go on from.
+    `known` is a survey that it does not go on from. `facts` learn who holds which batch.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class ClusterPass:
         earlier: KeptSurvey | None = None,
         records_from: tuple[int, int] | None = None,
         known: KeptSurvey | None = None,
+        facts: LogFacts | None = None,
     ) -> None:
         dialect = plan.read_as
         self.plan = plan
@@ -70,7 +72,9 @@ class ClusterPass:
         self._keeps_records = keeps_records
         self._to_rows = to_rows
         self._wants_records = RECORDS.name in tables
-        self._emitter = BronzeRows(plan, self._replicas, tables, settings.selection, settings.redactor.keyed_hash)
+        self._emitter = BronzeRows(
+            plan, self._replicas, tables, settings.selection, settings.redactor.keyed_hash, facts
+        )
         self._archiver = None
         if ARCHIVE.name in tables:
             self._archiver = Archiver(plan, self._changed, settings.redactor.keyed_hash)
@@ -253,8 +257,7 @@ class ClusterPass:
             decoded = DecodedBatches.unknown(len(chunk))
             if is_decoded:
                 yield from self._copy_records(copy, copy.stored[number], decoded, is_archived=is_archived)
-            if BATCHES.name in self.tables and self._emitter.is_selected(copy.replica):
-                yield BATCHES.name, self._emitter.copy_batches(copy.replica, chunk, copy.source, decoded)
+            yield from self._emitter.copy_batches(copy.replica, chunk, copy.source, decoded)
 
     def _version(self, copy: SnapshotCopy) -> None:
         """Says what of another version of a snapshot cannot be decoded; its records are no rows."""

@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kraft_audit.capture.bronze_rows import TableRows, captures_batch
 from kraft_audit.capture.plan import ClusterPlan, Selection
@@ -58,6 +57,7 @@ PARTITION_BYTES_MAX: Final = 16 << 20
 FINDINGS_AT_ONCE: Final = 5_000
 WITHOUT_CAPTURES: Final = frozenset({RECORDS.name, ARCHIVE.name})
 """Tables that do not tell which capture showed a row: they need no order of the captures."""
+_JUDGED_ROWS: Final = JUDGED_TABLES | {BATCHES.name}
 JUDGMENTS: Final = frozenset({JUDGED_FINDINGS.name, JUDGED_INCIDENTS.name, LOSSES.name})
 TABLES: Final = BRONZE_TABLES | SILVER_TABLES | JUDGMENTS
 
@@ -116,7 +116,7 @@ def analyze(
         try:
             for name, batch in _gone_on(plan, settings, tables, continuation, earlier):
                 needs = tables - BRONZE_TABLES
-                added += [(name, batch)] if name in JUDGED_TABLES else []
+                added += [(name, batch)] if name in _JUDGED_ROWS else []
                 yield name, batch
             return
         except NotResumableError as error:
@@ -141,11 +141,10 @@ def _gone_on(
             raise NotResumableError("no log was replayed")
         collector = None if carried is None else _collector(reading, GoingOn(base, carried))
         wanted = tables & BRONZE_TABLES
-        is_below_runs = False
-        for name, batch in reading.begin(wanted if collector is None else wanted | JUDGED_TABLES):
-            if collector is not None and carried is not None and name in JUDGED_TABLES:
+        facts, read = (None, wanted) if collector is None else (collector.facts, wanted | JUDGED_TABLES)
+        for name, batch in reading.begin(read, facts):
+            if collector is not None and name in JUDGED_TABLES:
                 collector.take_rows(name, batch)
-                is_below_runs |= name == BATCHES.name and _has_below(batch, carried.merged_to)
             if name in wanted:
                 yield name, batch
         if collector is not None and carried is not None:
@@ -155,7 +154,8 @@ def _gone_on(
         yield from _silver(plan, reading, tables, continuation, base, collector, lists_all=carried is None)
         if collector is not None and carried is not None:
             new = collector.history()
-            if is_below_runs:
+            first_offset = collector.facts.first_offset
+            if first_offset is not None and first_offset < carried.merged_to:
                 carried = _with_single_batches(carried, plan, settings)
             elif carried.merged_to > base.settled_offset and begins_below(new, carried.merged_to):
                 # A transaction has ended, so that its records count by batches.
@@ -163,12 +163,6 @@ def _gone_on(
             history = history_of(carried, new)
             yield from _survey_rows(history, carried, plan, tables)
             yield from _judged_rows(history, plan, judgments, continuation)
-
-
-def _has_below(batches: pa.RecordBatch, offset: int) -> bool:
-    """Whether a row of `batches` is about what logs hold before an offset."""
-    is_below = pc.and_(pc.equal(batches["source"], "log"), pc.less(batches["base_offset"], offset))
-    return bool(pc.any(is_below).as_py())
 
 
 def _with_single_batches(
@@ -267,17 +261,18 @@ def _analyze(
         collector, taken = None, list[pa.RecordBatch]()
         for reading in ordered:
             collector, taken = _collector(reading) if is_judged else None, []
-            for name, batch in reading.bronze(leaving | JUDGED_TABLES if is_judged else leaving):
+            facts, read = (None, leaving) if collector is None else (collector.facts, leaving | JUDGED_TABLES)
+            for name, batch in reading.bronze(read, facts):
                 if collector is not None and name in JUDGED_TABLES:
                     collector.take_rows(name, batch)
                     taken += [batch] if name == CAPTURES.name else []
                 if name in leaving:
-                    own += [(name, batch)] if is_asked_again and name in JUDGED_TABLES else []
+                    own += [(name, batch)] if is_asked_again and name in _JUDGED_ROWS else []
                     yield name, batch
         if wanted and not leaving:
             with ordered.once_more(settings) as bronze:
                 for name, batch in bronze.bronze(wanted):
-                    own += [(name, batch)] if is_asked_again and name in JUDGED_TABLES else []
+                    own += [(name, batch)] if is_asked_again and name in _JUDGED_ROWS else []
                     yield name, batch
         if replayed or is_judged:
             known = None if continuation is None else _known_captures(ordered.plan, settings, continuation, own)

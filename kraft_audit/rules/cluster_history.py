@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.altered_batches import AlteredBatches
+from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, ReplicaPlan
 from kraft_audit.capture.set_aside import SetAsideLog
 from kraft_audit.losses.replica_disks import ReplicaLogs
 from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.replay.cluster_state import missing_records
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
 from kraft_audit.rules.columns.partition_parts import PartitionParts
 from kraft_audit.tables.bronze import BRONZE
 from kraft_audit.tables.contract import Table

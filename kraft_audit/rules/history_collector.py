@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow
+from kraft_audit.capture.log_facts import BATCH_COPIES, LogFacts
 from kraft_audit.capture.replica import copied_times_ms, written_times_ms
 from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.capture.set_aside import SetAsideLog
@@ -30,7 +31,6 @@ from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, 
 from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.rules.cluster_history import CONTRACTS, INPUTS, ClusterHistory, Contradiction, OperatorWord
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, CopyFinder
 from kraft_audit.rules.columns.partition_parts import PartitionParts, TableOnDisk
 from kraft_audit.rules.columns.voter_sets import keys_of
 from kraft_audit.rules.state_comparison import StateComparison
@@ -39,7 +39,8 @@ from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
 from kraft_codec.schemas import Dialect
 
-JUDGED_TABLES: Final = frozenset({"captures", "batches", "decode_errors"})
+JUDGED_TABLES: Final = frozenset({"captures", "decode_errors"})
+"""The bronze tables that rules judge, beside the batches, of which `HistoryCollector.facts` learn."""
 TOPIC_TABLES: Final = frozenset({"topic_changes"})
 JUDGED_COLUMNS: Final = (
     *("node_id", "directory_id", "root", "path", "captured_at_ms", "capture_number", "source", "file_name", "position"),
@@ -91,7 +92,7 @@ class HistoryCollector:
         self._partition_bytes = 0
         self._parts: PartitionParts | None = None
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
-        self._copies, self._batch_count = CopyFinder(), 0
+        self.facts = LogFacts(self._take_batches)
         # Of a cluster that several tasks read, the first one compares states.
         self._comparison = None if reading.plan.share else StateComparison(reading.plan)
         self._later: list[SurveyedSnapshot] = []
@@ -125,11 +126,13 @@ class HistoryCollector:
         if table == PARTITION_CHANGES.name and self._is_on_disk(batch):
             return
         if table == BATCHES.name:
-            for rows in self._copies.new_rows(batch, self._batch_count):
-                self._batch_count += rows.num_rows
-                self._hold(table, rows if self._history_bytes_max is None else _as_judged(rows))
+            self.facts.add_rows(batch)
         else:
             self._hold(table, batch)
+
+    def _take_batches(self, rows: pa.RecordBatch) -> None:
+        if BATCHES.name not in self._dropped:
+            self._hold(BATCHES.name, rows if self._history_bytes_max is None else _as_judged(rows))
 
     def _hold(self, table: str, batch: pa.RecordBatch) -> None:
         if table in self._on_disk:
@@ -298,7 +301,7 @@ class HistoryCollector:
 
     def _table(self, name: str) -> pa.Table:
         if name == BATCH_COPIES.name:
-            return self._copies.table()
+            return self.facts.copies()
         if name in self._on_disk:
             return self._on_disk[name].table()
         batches = self._tables[name]
@@ -315,7 +318,7 @@ def read_history(readings: Iterable[ClusterReading]) -> ClusterHistory:
     """
     for reading in readings:
         collector = HistoryCollector(reading)
-        for name, batch in reading.bronze(JUDGED_TABLES):
+        for name, batch in reading.bronze(JUDGED_TABLES, collector.facts):
             collector.take_rows(name, batch)
     replay_canonical(reading, collector)
     return collector.history()

@@ -11,11 +11,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.rules.carried.carried_rows import CHANGES, OF_CAPTURES, CarriedRows
 from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.carried.continued_history import history_of, until
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row
+from kraft_audit.rules.columns.batch_copies import every_row
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.judging import check

@@ -72,7 +72,7 @@ def silver_rows(
         observer = None
         if is_observed:
             observer = HistoryCollector(reading)
-            for name, batch in reading.bronze(JUDGED_TABLES):
+            for name, batch in reading.bronze(JUDGED_TABLES, observer.facts):
                 observer.take_rows(name, batch)
         yield from silver(plan, reading, tables, fold=observer)
 

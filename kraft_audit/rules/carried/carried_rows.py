@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
+from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.set_aside import SetAsideBatch, SetAsideLog
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
@@ -31,7 +32,7 @@ from kraft_audit.rules.cluster_history import (
     OperatorWord,
     SnapshotCheck,
 )
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, every_row
+from kraft_audit.rules.columns.batch_copies import every_row
 from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA, PartitionParts
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import RuleSettings

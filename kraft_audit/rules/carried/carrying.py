@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.losses.replica_disks import ReplicaLog
 from kraft_audit.rules.carried.carried_captures import (
     carried_captures,
@@ -35,7 +36,6 @@ from kraft_audit.rules.carried.carried_rows import (
 )
 from kraft_audit.rules.carried.merged_batches import merged_batches
 from kraft_audit.rules.cluster_history import ClusterHistory, OpenEpisodes
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES
 from kraft_audit.rules.columns.frame import coded, distinct, numbered
 from kraft_audit.rules.columns.nodes import carried_registrations
 from kraft_audit.rules.columns.open_episodes import as_table_rows, begin_of, begins_of, with_previous

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.quorum.quorum_tables import epochs_in_order, in_sequence, persisted_leaders, rows_without_records
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, STATIC
 from kraft_audit.rules.carried.carried_rows import (
@@ -27,7 +28,7 @@ from kraft_audit.rules.carried.carried_rows import (
     once_each,
 )
 from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, SnapshotCheck, TableRow, newest_append_ms
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, last_positions, shifted
+from kraft_audit.rules.columns.batch_copies import last_positions, shifted
 from kraft_audit.rules.columns.kept_logs import with_earlier_logs
 from kraft_audit.rules.columns.log_batches import CANONICAL_LOG, LOG_BATCHES, canonical_log
 from kraft_audit.rules.families.log_files import TAILS

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.continuity import run_begins
+from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.capture.plan import identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, STILL_HELD, HeldRows, cut_to, renumbered, rows_as_held
+from kraft_audit.rules.columns.batch_copies import STILL_HELD, HeldRows, cut_to, renumbered, rows_as_held
 from kraft_audit.rules.columns.captures import moment_number, newest_captures, newest_watermark
 from kraft_audit.rules.columns.log_batches import (
     MAX_RECORDS_PER_BATCH,

@@ -1,165 +1,22 @@
-"""Batches that several disks hold alike stand once in a history's `batches`; copies say which other disks hold them.
+"""Who holds the batches of a history: rows of `batches`, and the copies of them on other disks (`LogFacts`).
 
-Voters hold the same log, so that a row for each batch of each disk says most of it as often as there are voters. A copy
-is that another disk holds some rows in sequence too, batch by batch, in one file. `BatchHolders` says which disks held
-which batches, from when until when.
+`BatchHolders` says which disks held which batches, from when until when.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.continuity import run_begins
+from kraft_audit.capture.log_facts import BATCH_COPIES, OF_DISK
 from kraft_audit.rules.columns.frame import ranges
-from kraft_audit.tables.bronze import BATCHES
-from kraft_audit.tables.contract import INT64, Table, required, with_column
+from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.number_arrays import Mask, Rows
-
-OF_BATCH: Final = (
-    *("base_offset", "last_offset", "leader_epoch", "crc", "is_control", "max_timestamp_ms", "record_count"),
-    "size_bytes",
-)
-"""What is the same wherever a batch is held."""
-OF_DISK: Final = (
-    *("node_id", "directory_id", "captured_at_ms", "captured_at", "capture", "capture_number", "root", "path"),
-    "file_name",
-)
-"""What is another disk's own, beside the position in the file."""
-BATCH_COPIES: Final = Table(
-    "batch_copies",
-    "history",
-    "rows of a history's batches, in sequence, that another disk holds, too",
-    ("root", "path", "capture_number", "file_name", "first_row"),
-    "as long as the history",
-    "Disks that hold what a disk before them holds.",
-    (
-        *(each for each in BATCHES.columns if each.name in OF_DISK),
-        required("first_row", INT64, "the first of the rows of batches"),
-        required("batch_count", INT64, "how many rows they are"),
-        required("position_shift", INT64, "what a batch's position in the file is more than in that row"),
-    ),
-)
-REMEMBERED: Final = 16
-"""How many pieces of files are compared with what comes. Disks are read in lock step, so that what is alike comes close
-together: a window has a piece of each segment in it, and one more where disks part."""
-_OF_FILE: Final = ("root", "path", "capture_number", "file_name")
-_OF_PIECE: Final = ("source", "status", "valid", "captured_at_ms", *_OF_FILE)
-_Columns = Mapping[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows of one disk's file, and the number of the first one in the history."""
-
-    first_row: int
-    columns: _Columns
-
-    def alike(self, columns: _Columns, start: int) -> tuple[int, int]:
-        """(place, count): from the row at `place` on it has as many rows as `columns` from `start` on."""
-        own, base_offset = self.columns["base_offset"], columns["base_offset"][start]
-        place = int(np.searchsorted(own, base_offset))
-        if place == len(own) or own[place] != base_offset:
-            return place, 0
-        count = min(len(own) - place, len(columns["base_offset"]) - start)
-        mine, theirs = slice(place, place + count), slice(start, start + count)
-        is_alike = np.ones(count, bool)
-        for name in OF_BATCH:
-            is_alike &= self.columns[name][mine] == columns[name][theirs]
-        shifts = columns["position"][theirs] - self.columns["position"][mine]
-        is_alike &= shifts == shifts[0]
-        return place, count if is_alike.all() else int(np.argmin(is_alike))
-
-    def has(self, columns: _Columns) -> Mask:
-        """Which rows of `columns` it has, wherever they stand."""
-        own = self.columns["base_offset"]
-        place = np.minimum(np.searchsorted(own, columns["base_offset"]), len(own) - 1)
-        mask = np.ones(len(place), bool)
-        for name in OF_BATCH:
-            mask &= self.columns[name][place] == columns[name]
-        return mask
-
-
-class CopyFinder:
-    """Finds, in rows of `batches` as they come, what a disk before holds alike."""
-
-    def __init__(self) -> None:
-        self._recent: deque[_Piece] = deque(maxlen=REMEMBERED)
-        self._copies: list[dict[str, Any]] = []
-        self._last: dict[tuple[Any, ...], dict[str, Any]] = {}
-        """The last copy of each file."""
-
-    def new_rows(self, batch: pa.RecordBatch, next_row: int) -> Iterator[pa.RecordBatch]:
-        """The rows that no recent disk holds; the first of them becomes the row `next_row` of the history.
-
-        Rows that are not of one file in ascending order are all new.
-        """
-        if not _is_of_one_file(batch):
-            if batch.num_rows:
-                yield batch
-            return
-        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in (*OF_BATCH, "position")}
-        start = 0
-        while start < batch.num_rows:
-            piece, place, count = self._longest(columns, start)
-            if piece is not None:
-                shift = int(columns["position"][start] - piece.columns["position"][place])
-                self._add(batch, piece.first_row + place, count, shift)
-            else:
-                count = self._count_of_new(columns, start)
-                yield batch.slice(start, count)
-                new = {name: each[start : start + count] for name, each in columns.items()}
-                self._recent.append(_Piece(next_row, new))
-                next_row += count
-            start += count
-
-    def _longest(self, columns: _Columns, start: int) -> tuple[_Piece | None, int, int]:
-        best: tuple[_Piece | None, int, int] = (None, 0, 0)
-        for piece in self._recent:
-            place, count = piece.alike(columns, start)
-            if count > best[2]:
-                best = (piece, place, count)
-        return best
-
-    def _count_of_new(self, columns: _Columns, start: int) -> int:
-        """How many rows from `start` on no recent piece has."""
-        rest = {name: each[start:] for name, each in columns.items()}
-        is_known = np.zeros(len(rest["base_offset"]), bool)
-        for piece in self._recent:
-            is_known |= piece.has(rest)
-        return int(np.argmax(is_known)) if is_known.any() else len(is_known)
-
-    def _add(self, batch: pa.RecordBatch, first_row: int, count: int, shift: int) -> None:
-        key = tuple(batch.column(name)[0].as_py() for name in _OF_FILE)
-        last = self._last.get(key)
-        goes_on = last is not None and last["first_row"] + last["batch_count"] == first_row
-        if last is not None and goes_on and last["position_shift"] == shift:
-            last["batch_count"] += count
-            return
-        of_disk = {name: batch.column(name)[0].as_py() for name in OF_DISK}
-        copy = {**of_disk, "first_row": first_row, "batch_count": count, "position_shift": shift}
-        self._last[key] = copy
-        self._copies.append(copy)
-
-    def table(self) -> pa.Table:
-        """The copies that were found, in the columns of BATCH_COPIES."""
-        return pa.Table.from_pylist(self._copies, BATCH_COPIES.schema)
-
-
-def _is_of_one_file(batch: pa.RecordBatch) -> bool:
-    """Whether all rows are valid batches of one file of a log, as one capture has it, in ascending order."""
-    if not batch.num_rows or any(len(batch.column(name).unique()) > 1 for name in _OF_PIECE):
-        return False
-    is_held = [batch.column(name)[0].as_py() for name in ("source", "status", "valid")] == ["log", "present", True]
-    starts = batch.column("base_offset").to_numpy()
-    return is_held and bool((starts[1:] > starts[:-1]).all())
 
 
 def shifted(copies: pa.Table, count: int) -> pa.Table:

@@ -14,16 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import (
-    BATCH_COPIES,
-    STILL_HELD,
-    BatchHolders,
-    holders_of_rows,
-    joined,
-    rows_as_held,
-)
+from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders, holders_of_rows, joined, rows_as_held
 from kraft_audit.rules.columns.canonical_rows import canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number
 from kraft_audit.rules.columns.frame import distinct, numbered

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft_audit.capture.log_facts import BATCH_COPIES, OF_DISK, LogFacts
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import replay_canonical
 from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import BATCH_COPIES, BatchHolders, CopyFinder, every_row, holders_of_rows
+from kraft_audit.rules.columns.batch_copies import BatchHolders, every_row, holders_of_rows
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector
 from kraft_audit.tables.bronze import BATCH_KEY, BATCHES
@@ -43,9 +45,11 @@ def histories(kind: str, seed: int, folder: Path) -> tuple[ClusterHistory, Clust
     plan = max(plans, key=lambda each: len(each.replicas))
     with ClusterReading(plan, ReadingSettings(open_storage, Redactor(b"k" * 32), clock_ms=lambda: 5)) as reading:
         collector, batches = HistoryCollector(reading), []
-        for name, rows in reading.bronze(JUDGED_TABLES):
-            collector.take_rows(name, rows)
-            batches += [rows] if name == BATCHES.name else []
+        for name, rows in reading.bronze(JUDGED_TABLES | {BATCHES.name}, collector.facts):
+            if name == BATCHES.name:
+                batches.append(rows)
+            else:
+                collector.take_rows(name, rows)
         replay_canonical(reading, collector)
     found = collector.history()
     flat = {"batches": pa.Table.from_batches(batches), BATCH_COPIES.name: BATCH_COPIES.schema.empty_table()}
@@ -98,12 +102,40 @@ def piece(node: int, batches: Sequence[tuple[int, int]], position: int, file: st
     return batch
 
 
+def rows_at(part: pa.RecordBatch, places: slice) -> pa.RecordBatch:
+    return part.slice(places.start, places.stop - places.start)
+
+
+def facts_of(windows: Sequence[Sequence[pa.RecordBatch]]) -> tuple[pa.Table, pa.Table]:
+    """`batches` and copies of windows, each with what every disk's files hold in it."""
+    stored = list[pa.RecordBatch]()
+    facts = LogFacts(stored.append)
+    for parts in windows:
+        rows = [part.select(BATCH_KEY).to_pylist() for part in parts]
+        keys = sorted({tuple(row.values()) for part in rows for row in part})
+        facts.begin_window(len(keys))
+        for part, own in zip(parts, rows, strict=True):
+            numbers = np.array([keys.index(tuple(row.values())) for row in own], np.int64)
+            columns = {name: part.column(name) for name in ("position", "valid")}
+            facts.add(
+                numbers,
+                columns["position"].to_numpy(),
+                columns["valid"].to_numpy(zero_copy_only=False),
+                {name: part.column(name)[0].as_py() for name in OF_DISK},
+                partial(rows_at, part),
+            )
+    return pa.Table.from_batches(stored, BATCHES.schema), facts.copies()
+
+
 @st.composite
-def pieces(draw: st.DrawFn) -> list[pa.RecordBatch]:
-    """What disks hold, in windows that come one after the other; a disk may part, lack the middle, or have files of its
-    own."""
-    found, at = [], 0
+def disks_by_windows(draw: st.DrawFn) -> list[list[pa.RecordBatch]]:
+    """What disks hold, in windows that come one after the other.
+
+    A disk may part, lack the middle, or have files of its own.
+    """
+    windows, at = [], 0
     for _ in range(draw(st.integers(1, 3))):
+        parts = []
         log = [(at + place, draw(st.integers(1, 2))) for place in range(draw(st.integers(1, 5)))]
         at += len(log)
         for node in range(draw(st.integers(1, 4))):
@@ -111,30 +143,32 @@ def pieces(draw: st.DrawFn) -> list[pa.RecordBatch]:
             cut = draw(st.integers(0, len(own)))
             for part in (own[:cut], own[cut + draw(st.integers(0, 1)) :]):
                 if part:
-                    found.append(piece(node, part, draw(st.sampled_from([0, 700])), draw(st.sampled_from("ab"))))
-    return found
+                    parts.append(piece(node, part, draw(st.sampled_from([0, 700])), draw(st.sampled_from("ab"))))
+        windows.append(parts)
+    return windows
 
 
 @pytest.mark.slow
-@given(pieces())
-def test_every_row_comes_back_as_it_was(given_rows: list[pa.RecordBatch]) -> None:
-    finder, stored = CopyFinder(), list[pa.RecordBatch]()
-    for batch in given_rows:
-        stored += finder.new_rows(batch, sum(each.num_rows for each in stored))
-    table = pa.Table.from_batches(stored, BATCHES.schema)
-    assert as_counted(every_row(table, finder.table())) == as_counted(pa.Table.from_batches(given_rows, BATCHES.schema))
+@given(disks_by_windows())
+def test_every_row_comes_back_as_it_was(windows: list[list[pa.RecordBatch]]) -> None:
+    table, copies = facts_of(windows)
+    parts = [part for window in windows for part in window]
+    assert as_counted(every_row(table, copies)) == as_counted(pa.Table.from_batches(parts, BATCHES.schema))
+    assert len({tuple(row.values()) for row in table.select(BATCH_KEY).to_pylist()}) == table.num_rows
 
 
 def test_copies_of_many_disks_go_on_from_window_to_window() -> None:
     """And what one disk has otherwise is no reason to hold again what others have."""
-    finder, stored = CopyFinder(), list[pa.RecordBatch]()
+    windows: list[list[pa.RecordBatch]] = []
     for window in range(3):
+        windows.append([])
         for node in range(30):
             crc = 9 if node == 7 and window == 1 else 1
             own = [(10 * window + place, crc if place == 4 else 1) for place in range(10)]
-            stored += finder.new_rows(piece(node, own, 1000 * window, "a"), sum(each.num_rows for each in stored))
-    assert sum(each.num_rows for each in stored) == 31
-    assert finder.table().num_rows == 29 + 28 + 2
+            windows[-1].append(piece(node, own, 1000 * window, "a"))
+    table, copies = facts_of(windows)
+    assert table.num_rows == 31
+    assert copies.num_rows == 29 + 28 + 2
 
 
 @st.composite
