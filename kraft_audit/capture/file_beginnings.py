@@ -1,4 +1,4 @@
-"""The first page of a segment or snapshot: whose log it is and which dialect wrote it is known before all is read."""
+"""The beginning of a segment or snapshot: whose log it is and which dialect wrote it is known before all is read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kraft_codec.kernels.codes import OK
 from kraft_codec.records.batch import HEADER_BYTES, BatchHeader, read_header
 from kraft_codec.storage.random_access import Storage
 
-PAGE_BYTES: Final = 4096
+PAGE_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A file's first page, or its first batch where that is longer, with the batches in it.
+    """A file's first bytes, with the batches in them.
 
     `header` is the first batch's: None where there is none, or where its bytes do not have its CRC; of a batch beyond
     CHUNK_BYTES_MAX that is not asked.
@@ -28,17 +28,22 @@ class Beginning:
     batches: BatchIndex
 
 
-def read_beginning(storage: Storage, path: str) -> Beginning:
-    """The beginning of a file, an empty one where it cannot be read."""
+def read_beginning(
+    storage: Storage, path: str, size_bytes: int = PAGE_BYTES, *, controls_only: bool = False
+) -> Beginning:
+    """The beginning of a file: its first batch, and so many bytes; an empty one where it cannot be read.
+
+    With `controls_only` a first batch of metadata is not read to its end.
+    """
     header, buffer = None, b""
     try:
         with storage.open(path) as file:
-            buffer = bytes(file.read_at(0, min(PAGE_BYTES, file.size_bytes)).data)
+            buffer = bytes(file.read_at(0, min(max(size_bytes, HEADER_BYTES), file.size_bytes)).data)
             if len(buffer) >= HEADER_BYTES:
                 header = read_header(buffer, 0)
-                size_bytes = 0 if header.size_bytes > CHUNK_BYTES_MAX else min(header.size_bytes, file.size_bytes)
-                if len(buffer) < size_bytes:
-                    buffer = bytes(file.read_at(0, size_bytes).data)
+                batch_bytes = 0 if header.size_bytes > CHUNK_BYTES_MAX else min(header.size_bytes, file.size_bytes)
+                if len(buffer) < batch_bytes and (header.is_control or not controls_only):
+                    buffer += bytes(file.read_at(len(buffer), batch_bytes - len(buffer)).data)
     except CodecError:
         header, buffer = None, b""
     batches = index_batches(buffer, is_last=False)

@@ -2,7 +2,7 @@
 
 The drafts KIP-642 and KIP-856 never shipped, and their control records reuse type numbers of Kafka's. A record decides
 where exactly one dialect decodes its value without a byte left over. A log and a snapshot begin with control records:
-of each file only the first batch is looked at, and what lies beside it in one page.
+of each segment only the first batch is looked at, of the first segment and of a snapshot one kilobyte.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def found_dialects(storage: Storage, files: Sequence[FileEntry], beginnings: Ite
     if found or not snapshots:
         return found
     newest = max(snapshots, key=lambda file: (file.base_offset or 0, file.epoch or 0))
-    return _dialects_in(read_beginning(storage, newest.path))
+    return _dialects_in(read_beginning(storage, newest.path, controls_only=True))
 
 
 def decided(found: Iterable[frozenset[Dialect]]) -> str:

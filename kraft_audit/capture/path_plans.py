@@ -9,7 +9,7 @@ from functools import cmp_to_key
 from typing import Any, Final, TypeVar
 
 from kraft_audit.capture.configurations import Configurations
-from kraft_audit.capture.file_beginnings import read_beginning
+from kraft_audit.capture.file_beginnings import PAGE_BYTES, read_beginning
 from kraft_audit.capture.foreign_disks import FoundDisk, homes
 from kraft_audit.capture.histories import named_voters
 from kraft_audit.capture.log_dialect import decided, found_dialects
@@ -325,7 +325,7 @@ def _discovered_replica(
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     first = min((file.base_offset for file in segments if file.base_offset is not None), default=0)
     wanted = [file for file in segments if is_complete or file.base_offset == first]
-    beginnings = [read_beginning(storage, file.path) for file in wanted]
+    beginnings = [read_beginning(storage, file.path, PAGE_BYTES if file.base_offset == first else 0) for file in wanted]
     headers = [beginning.header for beginning in beginnings if beginning.header is not None]
     first_batches = frozenset((first.base_offset, first.leader_epoch, first.crc) for first in headers)
     begun_ms = next((first.base_timestamp_ms for first in headers if first.base_offset == 0), None)
