@@ -32,7 +32,7 @@ VOTERS_LAG: Final = 21
 """An observer's snapshot, whose records are not archived, proves more than the voters' copies hold."""
 WITHDRAWN_EPOCHS: Final = 8
 VOTER_CHANGES: Final = 32
-WITH_A_GAP: Final = 9004
+WITH_A_GAP: Final = 9038
 """Of a cluster whose disks lost records between two hours that no hour had seen."""
 HOURS: Final = ((0, 0.6), (1, 0.5), (1, 1.0), (2, 1.0), (3, 1.0))
 SAID: Final = (
