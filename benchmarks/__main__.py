@@ -56,7 +56,6 @@ MODULES = {
     "object_store": Benchmark("requests that an hour asks of an object store", None),
     "hourly": Benchmark("a year of hourly runs, in file counts", ("--hours", "24", "--clusters", "2")),
     "fleet": Benchmark("a fleet through the whole pipeline", ("--only", "replicas"), (), ("--full",)),
-    "one_cluster": Benchmark("one large cluster by two processors, of one", None, (), ("--gib", "10")),
     "large_hour": Benchmark("an hour of a fleet with 7,000,000 partitions", None, None, ()),
     "engine": Benchmark("events a second, every invariant checked", ("--seeds", "3")),
 }

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.figures import Figure, print_figures, processor_seconds
-from benchmarks.pipeline import WORKER_BYTES, stage, write_nodes
+from benchmarks.pipeline import stage, write_nodes
 from benchmarks.synthetic_log import synthetic_log
 from kraft_audit.findings.analysis import TABLES
 from kraft_engine.runs.fleet_logs import simulate_fleet
@@ -60,7 +60,7 @@ def stage_here(first: Path, nodes: Path) -> tuple[float, int]:
 
 
 def figures(kind: str, folder: Path, write: Callable[[Path, int], Path], mibs: Sequence[int]) -> list[Figure]:
-    """Time of a byte, of a byte more, and memory, of one kind of log."""
+    """Time of a byte and of a byte more, of one kind of log; prints the memory."""
     logs = [write(folder / f"{kind}-{mib}", mib) for mib in mibs]
     sizes = [log_bytes(log) for log in logs]
     took, peaks = zip(*(measured(log, logs[0]) for log in logs), strict=True)
@@ -69,7 +69,6 @@ def figures(kind: str, folder: Path, write: Callable[[Path, int], Path], mibs: S
     a_byte = [1e9 * seconds / size for seconds, size in zip(took, sizes, strict=True)]
     more = [1e9 * (took[n + 1] - took[n]) / (sizes[n + 1] - sizes[n]) for n in (0, 1)]
     middle, most = mibs[1] // mibs[0], mibs[2] // mibs[0]
-    large = f"{peaks[2] / 1e6:.0f} MB"
     return [
         Figure(
             f"{kind}: a byte of {most} times the log", a_byte[0] / a_byte[2], LEAST_OF_LINEAR,
@@ -78,11 +77,6 @@ def figures(kind: str, folder: Path, write: Callable[[Path, int], Path], mibs: S
         Figure(
             f"{kind}: a byte more, of 1 to {middle} times against of {middle} to {most}", more[0] / more[1],
             LEAST_OF_LINEAR, f"{more[1]:.1f} ns", f"{more[0]:.1f} ns",
-        ),
-        Figure(f"{kind}: 512 MiB against a worker's peak", WORKER_BYTES / peaks[2], 1, large, "512 MiB"),
-        Figure(
-            f"{kind}: peak of {middle} times against of {most}", peaks[1] / peaks[2], LEAST_OF_LINEAR,
-            large, f"{peaks[1] / 1e6:.0f} MB, {peaks[0] / 1e6:.0f} MB of once",
         ),
     ]  # fmt: skip
 

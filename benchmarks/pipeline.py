@@ -43,7 +43,6 @@ ROWS = frozenset({"records", "partition_changes"})
 """What the goals of writing are about: the two tables of nearly all rows."""
 CLUSTER_ID = "SyntheticSyntheticSynA"
 KEY = "00" * 32
-WORKER_BYTES = 512 << 20
 
 
 def main(arguments: Sequence[str]) -> int:

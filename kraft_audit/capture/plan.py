@@ -279,8 +279,6 @@ class ClusterPlan:
     nothing), and keeps a state for the next one; with `reads_all` everything is read all the same, to find what was
     altered in place.
     `is_running` and `gone` are what its operator says: that its nodes run, and which of them are lost with their disks.
-    A large cluster is read by `shares` tasks, each for a share of the rows, and a last one joins what they found:
-    `share` is the number of this one, `shares` itself for the last, None where one task reads everything.
     """
 
     number: int
@@ -308,8 +306,6 @@ class ClusterPlan:
     kept_state: str = ""
     keeps_state: bool = False
     reads_all: bool = False
-    shares: int = 1
-    share: int | None = None
 
     @property
     def key(self) -> str:
@@ -388,6 +384,8 @@ class KnownBatches(Protocol):
 
 _JSON_KEYS: Final = {"told_damages": "known_damages"}
 """Fields that stand in the table `plans` under another name: lakes that have it have to stay readable."""
+_NO_FIELDS: Final = frozenset({"shares", "share"})
+"""What plans in earlier lakes say besides."""
 _JSON_KINDS: Final[Mapping[str, type]] = {
     "crc": BatchKey,
     "scanned_to": FileScan,
@@ -422,7 +420,8 @@ def silver_position(fields: Mapping[str, Any]) -> SilverPosition:
 
 def _from_fields(fields: Mapping[str, Any]) -> Any:
     kind = next(kind for name, kind in _JSON_KINDS.items() if name in fields)
-    return kind(**{_JSON_KEYS.get(name, name): _frozen(value) for name, value in fields.items()})
+    own = {name: value for name, value in fields.items() if name not in _NO_FIELDS}
+    return kind(**{_JSON_KEYS.get(name, name): _frozen(value) for name, value in own.items()})
 
 
 def _frozen(value: Any) -> Any:

@@ -6,7 +6,7 @@ the replay, so the two meet here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -21,7 +21,7 @@ from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.findings.kept_state import KeptState, state_versions
 from kraft_audit.findings.loss_rows import loss_rows
 from kraft_audit.incidents.folding import Folding, known_incidents
-from kraft_audit.losses.replica_disks import ReplicaLog
+from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
 from kraft_audit.quorum.ordered_reading import OrderedReading, has_several_captures
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import CapturedRounds
@@ -29,7 +29,7 @@ from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import judging
 from kraft_audit.rules.carried.carried_rows import CarriedRows, rules_key
-from kraft_audit.rules.carried.carrying import Carrying, as_carried
+from kraft_audit.rules.carried.carrying import as_carried, carry
 from kraft_audit.rules.carried.continued_history import (
     as_until,
     begins_below,
@@ -39,7 +39,7 @@ from kraft_audit.rules.carried.continued_history import (
     until,
     with_earlier_captures,
 )
-from kraft_audit.rules.cluster_history import INPUTS, ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.history_collector import JUDGED_TABLES, GoingOn, HistoryCollector
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, RECORDS
@@ -49,11 +49,6 @@ from kraft_audit.tables.kept_parts import KeptPartsError
 from kraft_audit.tables.losses import LOSSES
 from kraft_audit.tables.silver import SILVER
 
-HISTORY_BYTES_MAX: Final = 128 << 20
-"""The most of one cluster's history in a task's memory: of more, the largest tables are on disk while rules judge it;
-`check` on a laptop has no limit."""
-PARTITION_BYTES_MAX: Final = 16 << 20
-"""The most of the partitions' changes in memory: of more, all go to disk and are judged by parts."""
 FINDINGS_AT_ONCE: Final = 5_000
 WITHOUT_CAPTURES: Final = frozenset({RECORDS.name, ARCHIVE.name})
 """Tables that do not tell which capture showed a row: they need no order of the captures."""
@@ -76,28 +71,19 @@ class Continuation:
     why_whole: str | None = None
 
 
-Judge = Callable[[ClusterHistory, ClusterPlan, frozenset[str], Continuation | None], Iterator[TableRows]]
-"""The rows of JUDGMENTS of a history, and what the continuation keeps for the next plan."""
-
-
 def analyze(
     plan: ClusterPlan,
     settings: ReadingSettings,
     tables: frozenset[str] = TABLES,
     continuation: Continuation | None = None,
-    judge: Judge | None = None,
 ) -> Iterator[TableRows]:
     """The rows of `tables`, in batches of at most 65,000 rows.
 
     Bronze and silver rows are those that `plan` adds to earlier plans; findings are judged over everything that the
     captures hold, all of them, clear ones included. Bronze comes first: short secrets are numbered as they are met.
     Captures are numbered in the order that they prove. With a continuation bronze and silver rows come from new bytes
-    and lag alone, where that can be. Whoever reads everything may judge it by a `judge` of his own. Raises InputError
-    where a storage cannot be opened.
+    and lag alone, where that can be. Raises InputError where a storage cannot be opened.
     """
-    if judge is not None:
-        yield from _analyze(plan, settings, tables, continuation, judge=judge)
-        return
     if continuation is None or not tables & SILVER_TABLES:
         yield from _analyze(plan, settings, tables)
         return
@@ -139,7 +125,7 @@ def _gone_on(
         carried = CarriedRows.from_bytes(earlier.rules) if judgments else None
         if carried is not None and not carried.is_replayed:
             raise NotResumableError("no log was replayed")
-        collector = None if carried is None else _collector(reading, GoingOn(base, carried))
+        collector = None if carried is None else HistoryCollector(reading, GoingOn(base, carried))
         wanted = tables & BRONZE_TABLES
         facts, read = (None, wanted) if collector is None else (collector.facts, wanted | JUDGED_TABLES)
         for name, batch in reading.begin(read, facts):
@@ -237,7 +223,6 @@ def _analyze(
     tables: frozenset[str],
     continuation: Continuation | None = None,
     added: Sequence[TableRows] = (),
-    judge: Judge | None = None,
 ) -> Iterator[TableRows]:
     """The rows from all records; `added` are bronze rows of this plan that are given already."""
     own = list(added)
@@ -260,7 +245,7 @@ def _analyze(
     with OrderedReading(plan, whole, keeps_records=bool(replayed or is_judged), known=known_survey) as ordered:
         collector, taken = None, list[pa.RecordBatch]()
         for reading in ordered:
-            collector, taken = _collector(reading) if is_judged else None, []
+            collector, taken = HistoryCollector(reading) if is_judged else None, []
             facts, read = (None, leaving) if collector is None else (collector.facts, leaving | JUDGED_TABLES)
             for name, batch in reading.bronze(read, facts):
                 if collector is not None and name in JUDGED_TABLES:
@@ -283,7 +268,7 @@ def _analyze(
                 except NotResumableError:
                     pass
             own_tables = replayed | judgments
-            yield from _replayed(ordered.plan, ordered.reading, own_tables, collector, continuation, known, judge)
+            yield from _replayed(ordered.plan, ordered.reading, own_tables, collector, continuation, known)
 
 
 def _on_all_records(
@@ -301,7 +286,7 @@ def _on_all_records(
     plan, reading, (carried, new) = ordered.plan, ordered.reading, known
     if continuation.earlier is None or CapturedRounds.of(reading).start().from_offset <= carried.states_from:
         raise NotResumableError("no record is deleted")
-    collector = _collector(reading, GoingOn(continuation.earlier.settled, carried, is_read_again=True))
+    collector = HistoryCollector(reading, GoingOn(continuation.earlier.settled, carried, is_read_again=True))
     for name, batches in ((CAPTURES.name, captures), *((name, rows.to_batches()) for name, rows in new.items())):
         for batch in batches:
             collector.take_rows(name, batch)
@@ -320,19 +305,10 @@ def reanalyze(
     `judged_rows` are the rows of `captures`, `batches` and `decode_errors` that the findings are judged by.
     """
     with ClusterReading(plan, settings) as reading:
-        collector = _collector(reading)
+        collector = HistoryCollector(reading)
         for name, batch in judged_rows:
             collector.take_rows(name, batch)
         yield from _replayed(plan, reading, (tables & SILVER_TABLES) | JUDGMENTS, collector)
-
-
-def _collector(reading: ClusterReading, going_on: GoingOn | None = None) -> HistoryCollector:
-    return HistoryCollector(
-        reading,
-        history_bytes_max=HISTORY_BYTES_MAX,
-        partition_bytes_max=PARTITION_BYTES_MAX if reading.plan.share is None else 0,
-        going_on=going_on,
-    )
 
 
 def _replayed(
@@ -342,7 +318,6 @@ def _replayed(
     collector: HistoryCollector | None,
     continuation: Continuation | None = None,
     known: KnownCaptures | None = None,
-    judge: Judge | None = None,
 ) -> Iterator[TableRows]:
     yield from _silver(plan, reading, tables, continuation, collector=collector, lists_all=known is None)
     if collector is not None:
@@ -350,7 +325,7 @@ def _replayed(
         if known is not None:
             history = with_earlier_captures(known[0], history, known[1])
             yield from _survey_rows(history, known[0], plan, tables)
-        yield from (judge or _judged_rows)(history, plan, tables, continuation)
+        yield from _judged_rows(history, plan, tables, continuation)
 
 
 KnownCaptures = tuple[CarriedRows, dict[str, pa.Table]]
@@ -376,70 +351,58 @@ def _judged_rows(
     history: ClusterHistory, plan: ClusterPlan, tables: frozenset[str], continuation: Continuation | None
 ) -> Iterator[TableRows]:
     """The findings and incidents in `tables`; with a continuation the rows that the next judgement needs are kept."""
-    state = None if continuation is None else keepable(history, continuation.next_state)
-    carrying, open_findings = Carrying(), list[Finding]()
-    if state is None or not is_settled(history, state):
-        judged = _judged(history, plan.number, carrying.logs)
-    else:
-        judged = _judged(history, plan.number, carrying.logs, carrying, open_findings)
+    state = None if continuation is None else continuation.next_state
+    # Where all that a history has is settled, judging it once says what to keep.
+    is_settled = state is not None and ends_at(history, state.settled.settled_offset)
+    logs: dict[tuple[str, int], tuple[ReplicaLog, ...]] = {}
+    open_findings: list[Finding] | None = [] if is_settled else None
+    judged = _judged(history, plan.number, logs, open_findings)
     yield from ((name, part) for name, part in judged if name in tables)
     if continuation is not None and state is not None:
-        state = with_rules(state, history, carrying, open_findings, lambda h: judging.check(h, observer=carrying))
-    if continuation is not None:
-        continuation.next_state = state
+        continuation.next_state = _with_rules(state, history, logs, open_findings)
 
 
-def keepable(history: ClusterHistory, state: KeptState | None) -> KeptState | None:
-    """A state, unless the temporary folder could not hold what was judged: the next plan does not know that either."""
-    return state if all(history.has(name) for name in INPUTS) else None
-
-
-def is_settled(history: ClusterHistory, state: KeptState) -> bool:
-    """Whether all that a history has is settled, so that judging it once says what to keep."""
-    return ends_at(history, state.settled.settled_offset)
-
-
-def with_rules(
+def _with_rules(
     state: KeptState,
     history: ClusterHistory,
-    carrying: Carrying,
-    open_findings: Iterable[Finding],
-    judge_again: Callable[[ClusterHistory], Iterable[Finding]],
+    logs: ReplicaLogs,
+    open_findings: Iterable[Finding] | None,
 ) -> KeptState:
     """A state with the rows that the next judgement needs.
 
-    Where all of the history is settled they follow from `open_findings`; else what is settled is judged again for them.
+    They follow from `open_findings`; without these from what is settled of the history, which is judged again.
     """
     base = state.settled
-    if is_settled(history, state):
-        before, findings = as_until(history, base.settled_offset, base.fed_to), open_findings
+    if open_findings is not None:
+        before = as_until(history, base.settled_offset, base.fed_to)
     else:
         before = until(history, base.settled_offset, base.fed_to)
-        findings = judge_again(before)
-    return replace(state, rules=carrying.rows(before, findings, base.settled_offset, base.fed_to).to_bytes())
+        history.forget()
+        open_findings = judging.check(before)
+    rows = carry(before, open_findings, base.settled_offset, base.fed_to, logs)
+    return replace(state, rules=rows.to_bytes())
 
 
 def _judged(
     history: ClusterHistory,
     plan: int,
     kept: dict[tuple[str, int], tuple[ReplicaLog, ...]],
-    observer: Carrying | None = None,
-    open_findings: list[Finding] | None = None,
+    open_findings: list[Finding] | None,
 ) -> Iterator[TableRows]:
     """The findings, and the incidents that they are folded into; `open_findings` gets those that are carried, `kept`
     what was read of brokers' disks."""
-    findings = judging.check(history, observer=observer)
+    findings = judging.check(history)
     folding = Folding(known_incidents(history), keeps_ids=True)
     folding.see(history)
-    for batch in folded(findings, folding):
+    for batch in _folded(findings, folding):
         yield JUDGED_FINDINGS.name, findings_batch(batch, seen_ms=history.seen_ms, plan=plan)
         if open_findings is not None:
             open_findings.extend(as_carried(finding) for finding in batch if finding.is_open)
-    yield from incident_rows(folding, history, plan)
-    yield from lost_rows(history, plan, kept)
+    yield from _incident_rows(folding, history, plan)
+    yield from _lost_rows(history, plan, kept)
 
 
-def folded(findings: Iterator[Finding], folding: Folding) -> Iterator[list[Finding]]:
+def _folded(findings: Iterator[Finding], folding: Folding) -> Iterator[list[Finding]]:
     """Findings in lists, raised ones folded into incidents. A log of many partitions may have millions: one list is
     held at a time."""
     while batch := list(islice(findings, FINDINGS_AT_ONCE)):
@@ -449,13 +412,13 @@ def folded(findings: Iterator[Finding], folding: Folding) -> Iterator[list[Findi
         yield batch
 
 
-def incident_rows(folding: Folding, history: ClusterHistory, plan: int) -> Iterator[TableRows]:
+def _incident_rows(folding: Folding, history: ClusterHistory, plan: int) -> Iterator[TableRows]:
     """The incidents into which all findings were folded."""
     rows = [{**row, "plan": plan} for row in folding.rows(history.cluster_id)]
     yield from ((JUDGED_INCIDENTS.name, batch) for batch in slices(build_rows(JUDGED_INCIDENTS, rows)))
 
 
-def lost_rows(
+def _lost_rows(
     history: ClusterHistory, plan: int, kept: dict[tuple[str, int], tuple[ReplicaLog, ...]]
 ) -> Iterator[TableRows]:
     """The loss events that are new to the lake, or of which more is known; `kept` gets what was read of their disks."""

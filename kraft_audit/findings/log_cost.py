@@ -180,14 +180,13 @@ def _causes(history: ClusterHistory) -> tuple[dict[int, str], dict[int, str]]:
         for row in history.rows(name):
             if row["cause"] != "snapshot":
                 causes[row["from_offset"]] = f"{word} {row['cause'].replace('_', ' ')}"
-    for part in history.with_all_partitions():
-        table = part.table("partition_changes").select(["from_offset", "cause", "cause_broker_id"])
-        table = table.filter(pc.is_valid(table["cause"]))
-        for row in table.to_pylist():
-            if row["cause"] != "snapshot":
-                causes.setdefault(row["from_offset"], f"partition {row['cause'].replace('_', ' ')}")
-                if row["cause_broker_id"] is not None:
-                    brokers.setdefault(row["from_offset"], f"broker {row['cause_broker_id']}")
+    table = history.table("partition_changes").select(["from_offset", "cause", "cause_broker_id"])
+    table = table.filter(pc.is_valid(table["cause"]))
+    for row in table.to_pylist():
+        if row["cause"] != "snapshot":
+            causes.setdefault(row["from_offset"], f"partition {row['cause'].replace('_', ' ')}")
+            if row["cause_broker_id"] is not None:
+                brokers.setdefault(row["from_offset"], f"broker {row['cause_broker_id']}")
     return causes, brokers
 
 

@@ -18,21 +18,20 @@ def loss_rows(
     """A row an event, in the order of the log; of a history that goes on those that are new, whose holders changed, or
     whose disks were captured since.
 
-    A large history is read by parts. `kept` gets what later judgements need of those disks.
+    `kept` gets what later judgements need of those disks.
     """
     since = 0 if history.carried is None else history.carried.to_offset
-    for part in history.with_all_partitions():
-        logs = kept_logs(part)
-        if kept is not None:
-            kept |= logs
-        for loss in losses(part):
-            is_captured = any(
-                log.capture_number >= history.captured_from
-                for log in logs.get((loss.event.topic, loss.event.partition), ())
-            )
-            changed_at = max([loss.event.offset, *(h.until_offset for h in loss.holders if h.until_offset is not None)])
-            if changed_at >= since or is_captured:
-                yield _row(history.cluster_id, loss, plan)
+    logs = kept_logs(history)
+    if kept is not None:
+        kept |= logs
+    for loss in losses(history):
+        is_captured = any(
+            log.capture_number >= history.captured_from
+            for log in logs.get((loss.event.topic, loss.event.partition), ())
+        )
+        changed_at = max([loss.event.offset, *(h.until_offset for h in loss.holders if h.until_offset is not None)])
+        if changed_at >= since or is_captured:
+            yield _row(history.cluster_id, loss, plan)
 
 
 def _row(cluster_id: str, loss: Loss, plan: int) -> dict[str, Any]:

@@ -83,8 +83,7 @@ def membership_steps(history: ClusterHistory, standing: QuorumStanding) -> Itera
 def _named_brokers(history: ClusterHistory) -> set[int]:
     """Brokers that a replica list names at the end of the log."""
     named: set[int] = set()
-    for part in history.with_all_partitions():
-        states = partition_states(part)
-        for row in states.last_rows[states.exists[states.last_rows]].tolist():
-            named.update(states.nodes("replicas", row))
+    states = partition_states(history)
+    for row in states.last_rows[states.exists[states.last_rows]].tolist():
+        named.update(states.nodes("replicas", row))
     return named

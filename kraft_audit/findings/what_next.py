@@ -354,10 +354,9 @@ def _election(ends: Mapping[int, tuple[int, int]], running: Sequence[int], start
 def _start_first(history: ClusterHistory) -> str:
     """Of a whole cluster that stopped: the broker that alone may lead the most partitions comes first."""
     alone: Counter[int] = Counter()
-    for part in history.with_all_partitions():
-        states = partition_states(part)
-        rows = np.flatnonzero(states.is_last & states.exists & (states.size("isr") == 1) & (states.size("elr") == 0))
-        alone.update(states.nodes("isr", row)[0] for row in rows.tolist() if states.size_of("replicas", row) > 1)
+    states = partition_states(history)
+    rows = np.flatnonzero(states.is_last & states.exists & (states.size("isr") == 1) & (states.size("elr") == 0))
+    alone.update(states.nodes("isr", row)[0] for row in rows.tolist() if states.size_of("replicas", row) > 1)
     if not alone:
         return ""
     broker, count = alone.most_common(1)[0]

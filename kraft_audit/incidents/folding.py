@@ -31,7 +31,6 @@ from kraft_audit.rules.columns.declared_recovery import (
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
 from kraft_audit.rules.rule_model import LOSS, Finding, Scope, Status
-from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import duration, when
 
@@ -78,9 +77,8 @@ class Folding:
     def see(self, history: ClusterHistory) -> None:
         """Looks at a history's partitions, where an incident depends on them."""
         asking = [self._members[n] for n, incident in enumerate(self._incidents) if incident.early_stops]
-        for part in history.with_all_partitions() if asking and history.has(PARTITION_CHANGES.name) else ():
-            for members in asking:
-                members.see(part)
+        for members in asking if history.has(PARTITION_CHANGES.name) else ():
+            members.see(history)
 
     def add(self, finding: Finding) -> int | None:
         """The number of the incident that explains a finding, the first that does; None where none does."""
@@ -88,17 +86,6 @@ class Folding:
         if number is not None:
             self._members[number].add(finding)
         return number
-
-    def to_bytes(self) -> bytes:
-        """What was folded, for another folding into the same incidents to `take`."""
-        return pack({str(number): each.to_bytes() for number, each in enumerate(self._members) if each})
-
-    def take(self, content: bytes) -> None:
-        """Adds what `to_bytes` gave. Raises KeptPartsError."""
-        for number, members in unpack(content).items():
-            if not number.isdigit() or int(number) >= len(self._members):
-                raise KeptPartsError(f"there is no incident {number}")
-            self._members[int(number)].take(members)
 
     def incident(self, number: int, findings: Sequence[Finding] = ()) -> Incident:
         return self._members[number].incident(findings)

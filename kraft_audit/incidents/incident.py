@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,7 +21,6 @@ from kraft_audit.capture.continuity import run_begins
 from kraft_audit.incidents.early_stops import EarlyStop, lacked
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.rule_model import LOSS, Finding, Severity
-from kraft_audit.tables.kept_parts import KeptPartsError, pack, unpack
 from kraft_audit.text.readable import duration, nouns, plural, when
 
 INCIDENT_KEYS: Final = (
@@ -176,10 +174,6 @@ class _Subjects:
     def count(self) -> int:
         return len(_distinct(self.digests))
 
-    def take(self, first: str, digests: bytes) -> None:
-        self.first = self.first or first
-        self.digests += digests
-
 
 class IncidentMembers:
     """The findings that an incident explains, as far as it counts them; with `keeps_ids` which they are, too."""
@@ -197,10 +191,10 @@ class IncidentMembers:
         self._lacked: dict[int, _Subjects] = defaultdict(_Subjects)
         self._lacking: dict[int, set[int]] = defaultdict(set)
 
-    def see(self, part: ClusterHistory) -> None:
-        """Notes which partitions of a history's part lacked a broker that had just come back when another one left."""
+    def see(self, history: ClusterHistory) -> None:
+        """Notes which partitions lacked a broker that had just come back when another one left."""
         for stop in self._incident.early_stops:
-            for before, names in lacked(part, stop):
+            for before, names in lacked(history, stop):
                 for name in names:
                     self._lacked[stop.from_offset].add(name)
                     self._lacking[stop.from_offset].add(before)
@@ -219,41 +213,6 @@ class IncidentMembers:
                 self._longest_ms[rule] = max(lasted_ms, self._longest_ms.get(rule, lasted_ms))
         if rule in _BEGUN_RULES and finding.from_ms is not None and finding.from_ms in self._times:
             self._begun[finding.from_ms, rule].add(finding.subject)
-
-    def to_bytes(self) -> bytes:
-        """What was gathered, for members of the same incident elsewhere to `take`."""
-        facts = {
-            "rules": sorted(self._rules),
-            "severities": sorted(self._severities),
-            "longest_ms": self._longest_ms,
-            "affected": {rule: each.first for rule, each in self._affected.items()},
-            "begun": [[time_ms, rule, each.first] for (time_ms, rule), each in self._begun.items()],
-            "lacked": [[at, each.first, sorted(self._lacking[at])] for at, each in self._lacked.items()],
-        }
-        parts = {"facts": json.dumps(facts).encode(), "ids": bytes(self._ids)}
-        parts |= {f"affected.{rule}": bytes(each.digests) for rule, each in self._affected.items()}
-        parts |= {f"lacked.{at}": bytes(each.digests) for at, each in self._lacked.items()}
-        return pack(parts | {f"begun.{ms}.{rule}": bytes(each.digests) for (ms, rule), each in self._begun.items()})
-
-    def take(self, content: bytes) -> None:
-        """Adds what `to_bytes` gave. Raises KeptPartsError."""
-        parts = unpack(content)
-        try:
-            facts = json.loads(parts["facts"])
-            self._ids += parts["ids"]
-            self._rules.update(facts["rules"])
-            self._severities.update(map(Severity, facts["severities"]))
-            for rule, lasted_ms in facts["longest_ms"].items():
-                self._longest_ms[rule] = max(lasted_ms, self._longest_ms.get(rule, lasted_ms))
-            for rule, first in facts["affected"].items():
-                self._affected[rule].take(first, parts[f"affected.{rule}"])
-            for time_ms, rule, first in facts["begun"]:
-                self._begun[time_ms, rule].take(first, parts[f"begun.{time_ms}.{rule}"])
-            for at, first, lacking in facts["lacked"]:
-                self._lacked[at].take(first, parts[f"lacked.{at}"])
-                self._lacking[at].update(lacking)
-        except (ValueError, TypeError, LookupError) as error:
-            raise KeptPartsError(f"the members of an incident cannot be read: {error}") from None
 
     def __bool__(self) -> bool:
         return bool(self._rules or self._lacked)

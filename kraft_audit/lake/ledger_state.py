@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from kraft_audit.capture.plan import BatchKey, ClusterPlan, FileScan, SilverPosition, silver_position
 from kraft_audit.lake.data_files import DataFile
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,21 +35,6 @@ class StateChange:
     first_plan: int = 0
     split_from: str = ""
     kept_state: str = ""
-
-
-def joined_change(changes: Sequence[StateChange]) -> StateChange:
-    """What several tasks change that read a cluster together: of what two of them would say, what either does."""
-
-    def first(values: Iterable[_Value | None]) -> _Value | None:
-        return next((value for value in values if value), None)
-
-    return StateChange(
-        max(change.decoded_to for change in changes),
-        tuple(sorted({source for change in changes for source in change.new_sources})),
-        first(change.redaction_state for change in changes),
-        silver=first(change.silver for change in changes),
-        kept_state=first(change.kept_state for change in changes) or "",
-    )
 
 
 @dataclass(frozen=True, slots=True)

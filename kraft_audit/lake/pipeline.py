@@ -31,8 +31,7 @@ from kraft_audit.lake.redaction_key import key_id, load_key
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings, SettingsError
 from kraft_audit.lake.staging.stage import StageError
 from kraft_audit.lake.staging.stage_parts import forget_manifests
-from kraft_audit.lake.staging.staging_tasks import processors
-from kraft_audit.lake.waves import numbered, waves_of, with_shares
+from kraft_audit.lake.waves import numbered, waves_of
 from kraft_audit.text.readable import plural
 from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import InputError
@@ -220,8 +219,6 @@ class Run:
         opened: list[int] = []
         for wave in waves_of(planned.clusters, self._failed_before) or [()]:
             more = () if opened else inspected
-            if not self._failed_before.intersection(cluster.plan.name for cluster in wave):
-                wave = with_shares(wave, self.fleet.processors or processors())
             # Where another run opens a plan in between, the next one plans what is left.
             if not self.ledger.open_plan(numbered(wave, number + len(opened)), self.key_id, more, number + len(opened)):
                 break

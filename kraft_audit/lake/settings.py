@@ -185,11 +185,6 @@ class FleetSettings(_Strict):
     deadline_minutes: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=30, description="how long reading one cluster may take, beside a second a MiB: then it is tried again"
     )
-    processors: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        default=None,
-        description="processors that read at the same time: a cluster that would keep one busy for longer than all "
-        "others is read by several tasks; default: those of this machine",
-    )
     go_on: bool = Field(
         default=True,
         description="committer deltalake: hourly runs go on from what the run before kept, and read what is new",

@@ -174,23 +174,20 @@ def _partitions(
     if not history.has("partition_changes"):
         return (), (), None
     bounds_of: dict[SeriesKind, tuple[list[int], list[int | None]]] = {kind: ([], []) for kind in SeriesKind}
-    lost: Counter[int] = Counter()
-    count = 0
-    for part in history.with_all_partitions():
-        states = partition_states(part)
-        times = states.timestamp_ms
-        conditions: dict[SeriesKind, Any] = {
-            SeriesKind.AT_ONE_REPLICA: alone,
-            SeriesKind.OFFLINE: offline,
-            SeriesKind.BLOCKED: under_min_isr,
-        }
-        for kind, condition in conditions.items():
-            starts, ends = bounds_of[kind]
-            for episode in states.episodes(condition(states)):
-                starts.append(int(times[episode.start]))
-                ends.append(None if episode.end is None else int(times[episode.end]))
-        lost.update(loss.event.timestamp_ms for loss in losses(part) if loss.grade.is_reported)
-        count += int(states.exists[states.last_rows].sum()) if len(states) else 0
+    states = partition_states(history)
+    times = states.timestamp_ms
+    conditions: dict[SeriesKind, Any] = {
+        SeriesKind.AT_ONE_REPLICA: alone,
+        SeriesKind.OFFLINE: offline,
+        SeriesKind.BLOCKED: under_min_isr,
+    }
+    for kind, condition in conditions.items():
+        starts, ends = bounds_of[kind]
+        for episode in states.episodes(condition(states)):
+            starts.append(int(times[episode.start]))
+            ends.append(None if episode.end is None else int(times[episode.end]))
+    lost = Counter(loss.event.timestamp_ms for loss in losses(history) if loss.grade.is_reported)
+    count = int(states.exists[states.last_rows].sum()) if len(states) else 0
     series = tuple(step_series(kind, starts, ends) for kind, (starts, ends) in bounds_of.items())
     return series, tuple(sorted(lost.items())), count
 

@@ -38,7 +38,6 @@ from kraft_audit.replay.waiting_records import WaitingRecords
 from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
-from kraft_audit.tables.topic_shares import TopicShare
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 
 STATE_MACHINES: Final[tuple[type[StateMachine], ...]] = (
@@ -98,8 +97,7 @@ class ClusterReplay:
     """All state machines of a cluster's metadata.
 
     `tables`: which of `REPLAY_TABLES` to fill, None for all. `defaults`: static configs that the log does not hold
-    (min.insync.replicas). Records below `emit_from_offset` change the state and give no rows. With a `share` only the
-    partitions of its topics give rows; all change the state.
+    (min.insync.replicas). Records below `emit_from_offset` change the state and give no rows.
     """
 
     def __init__(
@@ -110,7 +108,6 @@ class ClusterReplay:
         tables: frozenset[str] | None = None,
         defaults: Mapping[str, str] | None = None,
         emit_from_offset: int = 0,
-        share: TopicShare | None = None,
     ) -> None:
         wanted = REPLAY_TABLES if tables is None else tables
         self._settler = Settler()
@@ -129,7 +126,6 @@ class ClusterReplay:
                 plan=plan,
                 default_min_isr=default_min_isr(defaults or {}),
                 emit_from_offset=emit_from_offset,
-                share=share,
             )
 
     @property

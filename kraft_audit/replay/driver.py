@@ -24,7 +24,6 @@ from kraft_audit.quorum.rounds import ProvenRound, newest_canonical, proven_roun
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES, ClusterReplay, TableBatch, drain
 from kraft_audit.replay.replay_state import ReplayBase, ReplayBeginning, load_replay, save_replay
-from kraft_audit.tables.topic_shares import TopicShare
 from kraft_audit.text.watched_work import doing
 
 END: Final = sys.maxsize
@@ -129,14 +128,12 @@ class BranchLog:
     def new_replay(self, *, emit_from_offset: int = 0) -> ClusterReplay:
         """A replay that has seen nothing yet."""
         plan = self.plan
-        share = None if plan.share is None else TopicShare(plan.share, plan.shares)
         return ClusterReplay(
             cluster_id=plan.cluster_id,
             plan=plan.number,
             tables=self.tables,
             defaults=dict(plan.defaults),
             emit_from_offset=emit_from_offset,
-            share=share,
         )
 
 

@@ -39,9 +39,8 @@ from kraft_audit.report.drawn_rows import DrawnRows
 from kraft_audit.report.lake_answer import lake_answer
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
 from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version, with_stops
-from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import CONTRACTS, JUDGED_CHANGES, ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import path_read
-from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import BATCHES, PLANS
 from kraft_audit.tables.contract import with_column
@@ -356,8 +355,8 @@ def is_lake(source: str) -> bool:
 def _columns_of(changes: DeltaTable) -> str:
     """The columns that pages read. A lake that no run has widened yet may lack one: no row of it has a value."""
     stored = {field.name for field in changes.schema().fields}
-    columns = [f"held.{name}" for name in ("cluster_id", *PARTS_SCHEMA.names) if name in stored]
-    return ", ".join([*columns, *(f"{NO_TEXTS} AS {name}" for name in PARTS_SCHEMA.names if name not in stored)])
+    columns = [f"held.{name}" for name in ("cluster_id", *JUDGED_CHANGES.names) if name in stored]
+    return ", ".join([*columns, *(f"{NO_TEXTS} AS {name}" for name in JUDGED_CHANGES.names if name not in stored)])
 
 
 def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:
@@ -394,7 +393,7 @@ class _Partitions:
         self.exposed_spans = exposed_spans
         self.first_change_ms = pc.min(newest["first_change_ms"]).as_py()
         self._ended = _ended(newest)
-        last = newest.filter(newest["gone_at"].is_null()).select(PARTS_SCHEMA.names)
+        last = newest.filter(newest["gone_at"].is_null()).select(JUDGED_CHANGES.names)
         self.changes = pa.concat_tables([last, self._ended])
         history = ClusterHistory(cluster_id, {PARTITION_CHANGES.name: self.changes})
         self.shown = set(partitions_shown(history, frozenset(_keys(exposed_spans))))
@@ -403,7 +402,7 @@ class _Partitions:
         """Replaces the newest rows of the shown partitions by all of their rows."""
         others = pa.array([key not in self.shown for key in _keys(self.changes)], pa.bool_())
         ended = pa.array([key in self.shown for key in _keys(self._ended)], pa.bool_())
-        whole = rows.select(PARTS_SCHEMA.names)
+        whole = rows.select(JUDGED_CHANGES.names)
         self.changes = pa.concat_tables([self.changes.filter(others), self._ended.filter(ended), whole])
 
 
@@ -420,7 +419,7 @@ def _ended(newest: pa.Table) -> pa.Table:
         "exists": pa.repeat(False, gone.num_rows),
         "cause": pa.repeat("snapshot", gone.num_rows),
     }
-    rows = gone.select(PARTS_SCHEMA.names)
+    rows = gone.select(JUDGED_CHANGES.names)
     for name, values in changes.items():
         rows = with_column(rows, name, values)
     return rows

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.log_facts import BATCH_COPIES
@@ -20,7 +19,6 @@ from kraft_audit.capture.set_aside import SetAsideLog
 from kraft_audit.losses.replica_disks import ReplicaLogs
 from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.replay.cluster_state import missing_records
-from kraft_audit.rules.columns.partition_parts import PartitionParts
 from kraft_audit.tables.bronze import BRONZE
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
@@ -48,7 +46,10 @@ BEGUN_BY: Final = (
 )
 """The tables whose first time is the log's; a report from a lake reads them too, but no batches."""
 
-PARTITION_STATES: Final = "partition states"
+UNREAD_COLUMNS: Final = ("cluster_id", "from_epoch", "high_watermark_can_advance", "plan")
+"""Columns of `partition_changes` that no rule reads."""
+JUDGED_CHANGES: Final = PARTITION_CHANGES.schema.empty_table().drop_columns(UNREAD_COLUMNS).schema
+"""The others."""
 
 TableRow = dict[str, Any]
 ReadDisks = Callable[[Collection[tuple[str, int]], Mapping[int, int]], ReplicaLogs]
@@ -130,8 +131,6 @@ class ClusterHistory:
       there was no canonical log or snapshot to replay: then a rule without a case proves nothing.
     * `defaults` are the static broker configs that the log cannot know.
     * `history_id` names the history among those of its cluster id in ids of findings; empty: as the cluster id.
-    * `parts` holds `partition_changes` where that table is too large for `tables`; `histories_by_part` then gives it,
-      the rows before `parts_to` where that is set. `is_part`: the table has only some of the partitions.
     * `carried` is set where the tables hold, of what an earlier judgement saw, only the rows that still matter.
     * `captured_from`: captures with lower numbers were judged before.
     * `read_disks` reads what the captures hold of brokers' disks, for the partitions that are asked for.
@@ -149,7 +148,6 @@ class ClusterHistory:
     undecoded_from: int | None = None
     is_read: bool = True
     is_replayed: bool = True
-    parts: PartitionParts | None = None
     gaps: tuple[tuple[int, int], ...] = ()
     altered: tuple[AlteredBatches, ...] | None = None
     operator: OperatorWord = OperatorWord()
@@ -161,13 +159,10 @@ class ClusterHistory:
     history_id: str = ""
     carried: OpenEpisodes | None = None
     as_of_ms: int | None = None
-    parts_to: int | None = None
-    is_part: bool = False
     captured_from: int = 0
     read_disks: ReadDisks = no_disks
     parted: tuple[PartedLog, ...] = ()
     _shared: dict[str, Any] = field(default_factory=dict, repr=False)
-    _of_partitions: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -178,21 +173,7 @@ class ClusterHistory:
         """Whether the table (or `contradictions`, `snapshot_checks`) was made."""
         if name in ("contradictions", "snapshot_checks", "altered"):
             return getattr(self, name) is not None
-        return name in self.tables or (name == PARTITION_CHANGES.name and self.parts is not None)
-
-    def histories_by_part(self) -> Iterator[ClusterHistory]:
-        """This history by parts, each with the partitions of a share of the topics."""
-        for table in () if self.parts is None else self.parts.tables():
-            is_all = self.parts_to is None
-            yield self.with_partitions(table if is_all else table.filter(pc.less(table["from_offset"], self.parts_to)))
-
-    def with_all_partitions(self) -> Iterator[ClusterHistory]:
-        """Histories that have all partitions between them: this one, or it by parts."""
-        return iter([self]) if self.parts is None else self.histories_by_part()
-
-    def with_partitions(self, table: pa.Table) -> ClusterHistory:
-        """This history with these partitions; what is derived from all other tables is shared."""
-        return replace(self, tables={**self.tables, PARTITION_CHANGES.name: table}, parts=None, is_part=True)
+        return name in self.tables
 
     def chunked_table(self, name: str) -> pa.Table:
         """A table in the chunks in which it came; empty where it was not made."""
@@ -217,21 +198,19 @@ class ClusterHistory:
 
     def known(self, key: str, make: Callable[[], _Value]) -> _Value:
         """A value that is derived once and shared by the rules."""
-        is_of_partitions = key == PARTITION_STATES or key.endswith(f" {PARTITION_CHANGES.name}")
-        values = self._of_partitions if is_of_partitions else self._shared
-        if key not in values:
-            values[key] = make()
-        value: _Value = values[key]
+        if key not in self._shared:
+            self._shared[key] = make()
+        value: _Value = self._shared[key]
         return value
+
+    def forget(self) -> None:
+        """Frees what was derived; it is derived again when it is asked for."""
+        self._shared.clear()
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What was derived from all tables but the partitions'."""
+        """What was derived from the tables."""
         return self._shared
-
-    def share_partitions(self, history: ClusterHistory) -> None:
-        """Takes what was derived from the partitions of a history with the same ones."""
-        self._of_partitions.update(history._of_partitions)
 
     @property
     def unknown_from(self) -> int | None:

@@ -12,11 +12,9 @@ from collections import defaultdict
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.rule_model import Case, Scope
-from kraft_audit.tables.silver import PARTITION_CHANGES
 
 AT_OFFSET: Final = frozenset({"KQ001", "KQ002", "KQ012", "KQ017", "KQ022", "KP013", "KV005", "KV006"})
 """Rules about something that stands at an offset: a divergent run, a lost record, a transaction, a voter change."""
@@ -83,20 +81,8 @@ def topic_of(subject: str) -> tuple[str, str, str]:
 
 
 def _ids_of(history: ClusterHistory, topic: str) -> TopicIds | None:
-    """The ids of one topic; None where no record names it. There may be a million topics: a part has its own alone."""
-    if history.is_part:
-        own = history.known(f"topic ids of {PARTITION_CHANGES.name}", lambda: _topic_ids_of_part(history))
-        if topic in own:
-            return own[topic]
+    """The ids of one topic; None where no record names it."""
     return history.known("topic ids by name", lambda: _topic_ids(history.chunked_table("topic_changes"))).get(topic)
-
-
-def _topic_ids_of_part(history: ClusterHistory) -> dict[str, TopicIds | None]:
-    """Each topic that the part has partitions of."""
-    names = pc.unique(history.chunked_table(PARTITION_CHANGES.name)["topic"])
-    changes = history.chunked_table("topic_changes")
-    ids = _topic_ids(changes.filter(pc.is_in(changes["topic"], names)))
-    return {name: ids.get(name) for name in names.to_pylist()}
 
 
 def _topic_ids(changes: pa.Table) -> dict[str, TopicIds]:

@@ -31,12 +31,11 @@ from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, 
 from kraft_audit.replay.replay_state import ReplayBase
 from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.rules.cluster_history import CONTRACTS, INPUTS, ClusterHistory, Contradiction, OperatorWord
-from kraft_audit.rules.columns.partition_parts import PartitionParts, TableOnDisk
 from kraft_audit.rules.columns.voter_sets import keys_of
 from kraft_audit.rules.state_comparison import StateComparison
 from kraft_audit.tables.bronze import BATCHES, RECORDS
 from kraft_audit.tables.contract import silver_batch
-from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
+from kraft_audit.tables.silver import SILVER
 from kraft_codec.schemas import Dialect
 
 JUDGED_TABLES: Final = frozenset({"captures", "decode_errors"})
@@ -44,8 +43,8 @@ JUDGED_TABLES: Final = frozenset({"captures", "decode_errors"})
 TOPIC_TABLES: Final = frozenset({"topic_changes"})
 JUDGED_COLUMNS: Final = (
     *("node_id", "directory_id", "root", "path", "captured_at_ms", "capture_number", "source", "file_name", "position"),
-    *("base_offset", "last_offset", "leader_epoch", "crc", "is_control", "max_timestamp_ms", "record_count"),
-    *("size_bytes", "valid", "status"),
+    *("base_offset", "last_offset", "leader_epoch", "crc", "is_control", "base_timestamp_ms", "max_timestamp_ms"),
+    *("record_count", "size_bytes", "valid", "status"),
 )
 TRANSACTION_RECORDS: Final = {
     "BeginTransactionRecord": "BEGIN_TRANSACTION_RECORD",
@@ -76,30 +75,15 @@ class HistoryCollector:
     With `going_on` the history is that of what is new since an earlier judgement.
     """
 
-    def __init__(
-        self,
-        reading: ClusterReading,
-        *,
-        history_bytes_max: int | None = None,
-        partition_bytes_max: int | None = None,
-        going_on: GoingOn | None = None,
-    ) -> None:
+    def __init__(self, reading: ClusterReading, going_on: GoingOn | None = None) -> None:
         self._plan = reading.plan
         self._going_on = going_on
         self._reading = reading
-        self._history_bytes_max = history_bytes_max
-        self._partition_bytes_max = partition_bytes_max
-        self._partition_bytes = 0
-        self._parts: PartitionParts | None = None
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self.facts = LogFacts(self._take_batches)
-        # Of a cluster that several tasks read, the first one compares states.
-        self._comparison = None if reading.plan.share else StateComparison(reading.plan)
+        self._comparison = StateComparison(reading.plan)
         self._later: list[SurveyedSnapshot] = []
         self._several: list[SurveyedSnapshot] = []
-        self._held_bytes = 0
-        self._on_disk: dict[str, TableOnDisk] = {}
-        self._dropped: set[str] = set()
         self._contradictions: tuple[Contradiction, ...] = ()
         self._is_complete = True
         self._states_from = 0
@@ -115,73 +99,23 @@ class HistoryCollector:
         self._is_replayed = False
 
     def take_rows(self, table: str, batch: pa.RecordBatch) -> None:
-        """Rows of a table, the bronze ones of JUDGED_TABLES among them.
-
-        Beyond `partition_bytes_max` the partitions' history goes to disk, and is judged by parts. Beyond
-        `history_bytes_max` the largest of what is held goes there, too, and rules read it from there as it is. Only
-        where the temporary folder cannot hold it is it let go: rules that need it say that they could not decide.
-        """
-        if table in self._dropped or table not in INPUTS:
-            return
-        if table == PARTITION_CHANGES.name and self._is_on_disk(batch):
+        """Rows of a table, the bronze ones of JUDGED_TABLES among them."""
+        if table not in INPUTS:
             return
         if table == BATCHES.name:
             self.facts.add_rows(batch)
         else:
-            self._hold(table, batch)
+            self._tables[table].append(batch)
 
     def _take_batches(self, rows: pa.RecordBatch) -> None:
-        if BATCHES.name not in self._dropped:
-            self._hold(BATCHES.name, rows if self._history_bytes_max is None else _as_judged(rows))
-
-    def _hold(self, table: str, batch: pa.RecordBatch) -> None:
-        if table in self._on_disk:
-            self._put_to_disk(table, [batch])
-            return
-        self._tables[table].append(batch)
-        self._held_bytes += batch.nbytes
-        if self._history_bytes_max is not None and self._held_bytes > self._history_bytes_max:
-            sizes = {name: sum(part.nbytes for part in parts) for name, parts in self._tables.items()}
-            largest = max(sizes, key=lambda name: sizes[name])
-            self._held_bytes -= sizes[largest]
-            self._put_to_disk(largest, self._tables.pop(largest))
-
-    def _put_to_disk(self, table: str, batches: Sequence[pa.RecordBatch]) -> None:
-        try:
-            if table not in self._on_disk:
-                self._on_disk[table] = TableOnDisk(batches[0].schema)
-            for batch in batches:
-                self._on_disk[table].add(batch)
-        except OSError:
-            self._on_disk.pop(table, None)
-            self._dropped |= {table, BATCH_COPIES.name} if table == BATCHES.name else {table}
-            self._comparison = None
-
-    def _is_on_disk(self, batch: pa.RecordBatch) -> bool:
-        """Puts a batch of the partitions' history to disk, if that is where it goes by now."""
-        name = PARTITION_CHANGES.name
-        self._partition_bytes += batch.nbytes
-        if self._partition_bytes_max is None or self._partition_bytes <= self._partition_bytes_max:
-            return False
-        try:
-            if self._parts is None:
-                self._parts = PartitionParts()
-            for earlier in self._tables.pop(name, []):
-                self._held_bytes -= earlier.nbytes
-                self._parts.add(earlier)
-            self._parts.add(batch)
-        except OSError:
-            self._parts = None
-            self._dropped.add(name)
-        return True
+        self._tables[BATCHES.name].append(_as_judged(rows))
 
     def surveyed(self, survey: Survey, rows: Mapping[str, list[dict[str, Any]]]) -> None:
         """The survey, and the rows of the small silver tables."""
         self._is_unstarted = survey.is_unstarted
         self._is_read = survey.holds_anything or survey.is_unstarted
         plans = [replica.plan for replica in survey.replicas]
-        if self._comparison is not None:
-            self._comparison.plans = plans
+        self._comparison.plans = plans
         self._written_ms = written_times_ms(survey.replicas)
         self._copied_ms = copied_times_ms(survey.replicas)
         self._set_aside = tuple(each.set_aside for each in survey.replicas if each.set_aside is not None)
@@ -202,7 +136,7 @@ class HistoryCollector:
                 led[row["epoch"]].add(row["leader_id"])
         is_canonical = not watermarks or watermarks[-1]["canonical_end_offset"] is not None
         is_clear = is_canonical and all(len(leaders) == 1 for leaders in led.values())
-        if is_clear or not watermarks or self._going_on is not None or self._plan.share:
+        if is_clear or not watermarks or self._going_on is not None:
             return ()
         return parted_logs(self._reading, proven_rounds(survey, self._plan)[-1], TOPIC_TABLES)
 
@@ -210,7 +144,7 @@ class HistoryCollector:
         self._is_complete, self._states_from = start.is_complete, start.from_offset
         self._gaps = tuple(log.gaps(start.from_offset, start.end_offset))
         self._is_replayed = log.branch is not None or start.snapshot is not None
-        if start.snapshot is not None and self._comparison is not None:
+        if start.snapshot is not None:
             self._comparison.start(windows, start.snapshot)
         self._several = [snapshot for snapshot in log.survey.snapshots if len(snapshot.versions) > 1]
         self._later = [s for s in log.survey.snapshots if start.from_offset < s.end_offset <= start.end_offset]
@@ -234,7 +168,7 @@ class HistoryCollector:
         for snapshot in self._later:
             if snapshot.end_offset < base.fed_to:
                 raise NotResumableError(f"snapshot {snapshot.source} ends before the kept state")
-        if self._later and self._comparison is not None:
+        if self._later:
             self._comparison.go_on(base)
 
     def _is_compared(self, snapshot: SurveyedSnapshot, carried: CarriedRows) -> bool:
@@ -250,31 +184,28 @@ class HistoryCollector:
     def replayed(self, window: RecordWindow) -> None:
         self._undecoded.add(window.undecoded)
         self.take_rows("records", _transaction_marks(window.records))
-        if self._comparison is not None and self._later:
+        if self._later:
             self._later = self._comparison.feed(window.records, window.to_offset, self._later, self._snapshot)
 
     def ended(self, replay: ClusterReplay) -> None:
-        if self._comparison is not None:
-            for snapshot in self._several:
-                self._comparison.compare_versions(snapshot, self._snapshot)
+        for snapshot in self._several:
+            self._comparison.compare_versions(snapshot, self._snapshot)
         self._contradictions = tuple(Contradiction(problem.offset, problem.problem) for problem in replay.problems)
 
     def history(self) -> ClusterHistory:
         """The cluster's history, when everything has been taken."""
-        by_part = set() if self._parts is None else {PARTITION_CHANGES.name}
         return ClusterHistory(
             self._plan.cluster_id,
-            {name: self._table(name) for name in INPUTS if name not in self._dropped | by_part},
+            {name: self._table(name) for name in INPUTS},
             self._plan.known_dialect,
             dict(self._plan.defaults),
             self._contradictions,
-            None if self._comparison is None else tuple(self._comparison.checks),
+            tuple(self._comparison.checks),
             self._is_complete,
             self._states_from,
             self._undecoded.first_offset,
             self._is_read,
             self._is_replayed or self._is_unstarted,  # without a record there is nothing to replay
-            self._parts,
             self._gaps,
             self._altered,
             snapshot_times_ms=self._snapshot_times_ms,
@@ -302,8 +233,6 @@ class HistoryCollector:
     def _table(self, name: str) -> pa.Table:
         if name == BATCH_COPIES.name:
             return self.facts.copies()
-        if name in self._on_disk:
-            return self._on_disk[name].table()
         batches = self._tables[name]
         return pa.Table.from_batches(batches, batches[0].schema if batches else CONTRACTS[name].schema)
 

@@ -19,7 +19,6 @@ from kraft_audit.rules.rule_model import (
     Carries,
     Case,
     ControlName,
-    RowsThatMatter,
     Rule,
     RuleStatus,
     RuleText,
@@ -55,7 +54,6 @@ def rule(
     needs: tuple[str, ...],
     thresholds: type[_Limits] = Thresholds,  # type: ignore[assignment]  # of a rule without any
     dialects: tuple[Dialect, ...] = tuple(Dialect),
-    across: RowsThatMatter | None = None,
     asked_by: str | None = None,
     carries: Carries | None = None,
     begins_late: bool | None = None,
@@ -84,7 +82,6 @@ def rule(
             function=function,
             limits=thresholds,
             dialects=dialects,
-            across=across,
             asked_by=asked_by,
             carries=carries,
             begins_late=PARTITION_CHANGES.name not in needs if begins_late is None else begins_late,

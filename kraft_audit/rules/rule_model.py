@@ -201,7 +201,6 @@ def evidence_at(row: Mapping[str, Any], text: str, **more: Any) -> Evidence:
 
 RuleFunction = Callable[["ClusterHistory", Any], Iterable[Case]]
 """A rule's function: of a history and of the rule's own subclass of Thresholds."""
-RowsThatMatter = Callable[["ClusterHistory"], "npt.NDArray[np.bool_]"]
 RowNumbers = tuple[str, "npt.NDArray[np.int64]"]
 """A table of a history, and numbers of rows of it."""
 Carries = Callable[["ClusterHistory", "Sequence[Finding]"], Iterable[RowNumbers]]
@@ -253,9 +252,7 @@ class RuleText:
 class Rule:
     """A rule: `id` and `name` never change. `needs` are the tables without which it says undecided.
 
-    `across` is for a rule that looks at partitions of more than one topic: which rows of `partition_changes` (sorted as
-    `partition_states` does) are enough for it, where the whole is too large to be held at once. `asked_by` is for a
-    rule that runs on request only: the threshold that asks for it, by not being 0.
+    `asked_by` is for a rule that runs on request only: the threshold that asks for it, by not being 0.
 
     `carries` says which rows it needs, besides those that every rule gets (`carrying`), to go on where an earlier
     judgement stopped; it is asked with the rule's own open findings. `begins_late`: an episode may begin before the
@@ -272,7 +269,6 @@ class Rule:
     function: RuleFunction
     limits: type[Thresholds] = Thresholds
     dialects: tuple[Dialect, ...] = tuple(Dialect)
-    across: RowsThatMatter | None = None
     asked_by: str | None = None
     carries: Carries | None = None
     begins_late: bool = False
@@ -285,11 +281,6 @@ class Rule:
             Threshold(each.metadata["key"] or each.name, getattr(limits, each.name), each.metadata["comment"])
             for each in fields(limits)
         )
-
-    @property
-    def is_by_part(self) -> bool:
-        """Whether it looks at partitions: those of a large history by shares of the topics."""
-        return "partition_changes" in self.needs
 
     @property
     def defaults(self) -> dict[str, float]:

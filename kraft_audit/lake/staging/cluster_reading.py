@@ -16,7 +16,6 @@ from kraft_audit.findings.analysis import TABLES, Continuation, analyze, version
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.lake.redaction_key import KEY_BYTES, load_key, redactor_of
 from kraft_audit.lake.staging.archive_reading import ArchiveReading, history_rows, is_archived, of_history
-from kraft_audit.lake.staging.share_reading import JoinReading, ShareReading
 from kraft_audit.lake.staging.stage import ReadCluster, Reading, ReadingEnd
 from kraft_audit.lake.staging.state_store import StoredState, get_state
 from kraft_audit.lake.views import newest_batches
@@ -100,11 +99,7 @@ def pipeline_reading(lake_uri: str, key: str, known_uri: str | None, tables: fro
     def read(plan: ClusterPlan) -> Reading:
         if is_archived(plan):
             return ArchiveReading(plan, lake_uri)
-        if plan.share == plan.shares:
-            return JoinReading(plan, lake_uri)
         known: KnownBatches = LakeBatches(lake_uri, plan) if known_uri is None else ExportedBatches(known_uri, plan)
-        if plan.share is not None:
-            return ShareReading(plan, plan.share, key, known, lake_uri)
         return PipelineReading(plan, key, known, tables, lake_uri)
 
     return read

@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kraft_audit.capture.plan import plan_from_json
 from kraft_audit.lake.ledger import Ledger
-from kraft_audit.lake.ledger_state import (
-    Manifest,
-    StateChange,
-    change_from_json,
-    joined_change,
-    manifest_of,
-    state_to_json,
-)
+from kraft_audit.lake.ledger_state import Manifest, StateChange, manifest_of, state_to_json
 from kraft_audit.lake.staging.stage_parts import (
     ManifestRow,
     StagePart,
@@ -64,9 +56,8 @@ class PlanStaging:
         ]
         alone = [number for part in again for number, _ in part.clusters]
         others = [part for part in parts if part not in again]
-        self._read([name for part in others for name in part.shares or [part.name]])
-        self._read([part.name for part in others if part.shares and self._is_read(part.shares)])
-        lost = [number for part in others for number in self._lost_of(part)]
+        self._read([part.name for part in others])
+        lost = [number for part in others for number in self._lost_in(part.name)]
         second = [number for number in lost if not expired.get(retry_name(number, 2))]
         self._read([retry_name(number, 2) for number in second])
         alone += [number for number in lost if number not in second or self._lost_in(retry_name(number, 2))]
@@ -78,12 +69,7 @@ class PlanStaging:
 
     def _known_names(self, parts: Sequence[StagePart], left: Mapping[str, Any]) -> list[str]:
         retries = {retry_name(number, attempt) for number in self._texts for attempt in range(2, PART_ATTEMPTS_MAX + 1)}
-        return [*(name for part in parts for name in (*part.shares, part.name)), *sorted(retries & left.keys())]
-
-    def _is_read(self, names: Sequence[str]) -> bool:
-        """Whether the one cluster of these parts was read in each of them."""
-        rows = [row for name in names for row in self._done.get(name, ()) if row["data_file"] is None]
-        return len(rows) == len(names) and all(row["failure"] is None for row in rows)
+        return [*(part.name for part in parts), *sorted(retries & left.keys())]
 
     def _read(self, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in self._done]
@@ -118,25 +104,13 @@ class PlanStaging:
     def _lost_in(self, part: str) -> list[int]:
         return [row["cluster_number"] for row in self._done.get(part, ()) if _is_lost(row)]
 
-    def _lost_of(self, part: StagePart) -> list[int]:
-        """The clusters that are to be read again: also one that was not read in all of its shares."""
-        if not part.shares or self._is_read((*part.shares, part.name)):
-            return self._lost_in(part.name)
-        return [number for number, _ in part.clusters]
-
     def _rows(self) -> list[ManifestRow]:
         """The rows of all parts; of a cluster that was read in none of them, its failure."""
         rows: list[ManifestRow] = []
         why: dict[int, str] = {}
         read: set[int] = set()
-        shared = [part for part in parts_of(self._planned) if part.shares]
-        for part in shared:
-            if self._is_read((*part.shares, part.name)):
-                rows += joined_rows([row for name in (*part.shares, part.name) for row in self._done[name]])
-                read |= {number for number, _ in part.clusters}
-        of_shared = {name for part in shared for name in (*part.shares, part.name)}
         # By name the parts of all clusters come before what was read again, of one cluster each.
-        for name in sorted(self._done.keys() - of_shared, key=lambda name: (name.partition("-")[2], name)):
+        for name in sorted(self._done, key=lambda name: (name.partition("-")[2], name)):
             lost = {row["cluster_number"]: row["failure"] for row in self._done[name] if _is_lost(row)}
             ended = {row["cluster_number"] for row in self._done[name] if row["summary"] is not None}
             why |= lost
@@ -160,25 +134,6 @@ class PlanStaging:
             "summary": json.dumps({"attempts": PART_ATTEMPTS_MAX}),
             "data_file": None,
         }
-
-
-def joined_rows(rows: Sequence[ManifestRow]) -> Sequence[ManifestRow]:
-    """The rows of a cluster's shares, and of the part that joined them: the files, and one outcome."""
-    outcomes = [row for row in rows if row["data_file"] is None]
-    change = joined_change([change_from_json(row["state"]) for row in outcomes])
-    summary = joined_summary([json.loads(row["summary"]) for row in outcomes])
-    outcome = {**outcomes[-1], "state": state_to_json(change), "summary": json.dumps(summary)}
-    return [outcome, *(row for row in rows if row["data_file"] is not None)]
-
-
-def joined_summary(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What several tasks counted of one cluster: numbers of the same name are added, what counts disks is the same."""
-    whole: dict[str, Any] = dict(summaries[0])
-    for each in summaries[1:]:
-        whole["batch_bytes"] += each["batch_bytes"]
-        for name in ("rows", "records", "damage"):
-            whole[name] = dict(sorted((Counter(whole[name]) + Counter(each[name])).items()))
-    return whole
 
 
 def _is_lost(row: ManifestRow) -> bool:

@@ -347,7 +347,7 @@ _KEPT_BYTES: Final = 4 << 20
 
 
 def return_freed_memory() -> None:
-    """Make Arrow's and NumPy's large blocks go back to the system as soon as they are freed: a worker has 512 MB.
+    """Make Arrow's and NumPy's large blocks go back to the system as soon as they are freed.
 
     Otherwise Arrow's own pool and glibc each keep freed blocks of many megabytes for their next allocation, and not for
     each other: a fifth of a worker's peak. The numbers are M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3). Where

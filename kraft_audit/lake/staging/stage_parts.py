@@ -2,8 +2,7 @@
 
 Which clusters are together follows from the plan alone, so that two runs that stage one plan make the same parts, and
 either's manifest of a part may stand beside the other's of another part. A manifest is there only when all its files
-are: a job that is lost loses the parts that were not finished, and no others. A large cluster is a part of its own, and
-its shares are parts, too: the part is read when they are, and joins what they left.
+are: a job that is lost loses the parts that were not finished, and no others.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from kraft_audit.capture.plan import plan_from_json, plan_to_json
+from kraft_audit.capture.plan import plan_from_json
 from kraft_audit.lake.data_files import table_folder, write_octets
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.staging.staging_tasks import planned_bytes
@@ -28,7 +27,6 @@ STAGING_FOLDER: Final = "_staging"
 PART_BYTES: Final = 4 << 20
 """Small clusters share a part, and its files, up to this cost at least: reading less takes less than starting to."""
 PART_BYTES_MAX: Final = 64 << 20
-_OF_SHARE: Final = "."
 PARTS: Final = 24
 """Where there is more to read, parts grow, as each has files of its own: so many are enough to keep all cores busy."""
 SECONDS_A_MIB: Final = 1
@@ -45,8 +43,6 @@ class StagePart:
     name: str
     clusters: tuple[tuple[int, str], ...]
     cost_bytes: int
-    shares: tuple[str, ...] = ()
-    """The names of the parts that are read before it."""
 
 
 def parts_of(planned: Sequence[tuple[int, str]]) -> list[StagePart]:
@@ -57,33 +53,23 @@ def parts_of(planned: Sequence[tuple[int, str]]) -> list[StagePart]:
     together: list[tuple[int, str]] = []
     size = 0
 
-    def end_part(shares: int = 1) -> None:
-        name = f"{len(parts):05d}"
-        names = tuple(f"{name}{_OF_SHARE}{share}" for share in range(shares)) if shares > 1 else ()
-        parts.append(StagePart(name, tuple(together), size, names))
+    def end_part() -> None:
+        parts.append(StagePart(f"{len(parts):05d}", tuple(together), size))
 
     for number, text in sorted(planned, key=lambda cluster: (costs[cluster[0]], cluster[0])):
-        shares = plan_from_json(text).shares
-        if together and (shares > 1 or size + costs[number] > most):
+        if together and size + costs[number] > most:
             end_part()
             together, size = [], 0
         together.append((number, text))
         size += costs[number]
-        if shares > 1:
-            end_part(shares)
-            together, size = [], 0
     if together:
         end_part()
     return parts
 
 
 def named_parts(planned: Sequence[tuple[int, str]], names: Sequence[str] | None) -> list[StagePart]:
-    """The parts of these names, all parts by default: `00003`, `00003.0` for its first share, or `00012-2` for the
-    second attempt of cluster 12."""
-    parts: dict[str, StagePart] = {}
-    for part in parts_of(planned):
-        parts |= {name: _share(part, name, share) for share, name in enumerate(part.shares)}
-        parts[part.name] = _share(part, part.name, len(part.shares)) if part.shares else part
+    """The parts of these names, all parts by default: `00003`, or `00012-2` for the second attempt of cluster 12."""
+    parts = {part.name: part for part in parts_of(planned)}
     if names is None:
         return list(parts.values())
     texts = dict(planned)
@@ -102,16 +88,7 @@ def retry_name(cluster: int, attempt: int) -> str:
 
 def _retry(name: str, texts: Mapping[int, str]) -> StagePart:
     number = int(name.partition("-")[0])
-    plan = plan_from_json(texts[number])
-    # One task reads all of it: what failed in a share does so in this one, or does not.
-    text = plan_to_json(replace(plan, shares=1)) if plan.shares > 1 else texts[number]
-    return StagePart(name, ((number, text),), planned_bytes(plan))
-
-
-def _share(part: StagePart, name: str, share: int) -> StagePart:
-    """The part that reads a share of a cluster; that of the number of shares joins them."""
-    ((number, text),) = part.clusters
-    return StagePart(name, ((number, plan_to_json(replace(plan_from_json(text), share=share))),), part.cost_bytes)
+    return StagePart(name, ((number, texts[number]),), planned_bytes(plan_from_json(texts[number])))
 
 
 def deadline_s(minutes: int, cost_bytes: int) -> int:

@@ -29,13 +29,7 @@ MANIFEST_BYTES_MAX: Final = 1 << 30
 
 def copied_logs(history: ClusterHistory, broker: int, path: str) -> CopiedLogs:
     """What of the broker's lost records a folder lacks. Raises InputError where it is neither."""
-    held = [
-        (loss, holder)
-        for part in history.with_all_partitions()
-        for loss in losses(part)
-        for holder in loss.intact
-        if holder.broker_id == broker
-    ]
+    held = [(loss, holder) for loss in losses(history) for holder in loss.intact if holder.broker_id == broker]
     wanted = {(loss.event.topic, loss.event.partition) for loss, _ in held}
     ends = _Ends(history.read_disks(wanted, {}) if wanted else {})
     manifest = _manifest(path)

@@ -110,17 +110,15 @@ class SalvageableLoss:
 
 def salvageable(history: ClusterHistory, storage: Storage) -> list[SalvageableLoss]:
     """Every possible or proven loss, in the order of the log, with what the captured disks hold of it."""
-    return [each for part in history.with_all_partitions() for each in _of_part(part, storage)]
-
-
-def _of_part(history: ClusterHistory, storage: Storage) -> Iterator[SalvageableLoss]:
     reported = [loss for loss in losses(history) if loss.grade.is_reported]
     wanted = {(loss.event.topic, loss.event.partition) for loss in reported}
     logs = history.read_disks(wanted, {}) if wanted else {}
+    found = []
     for loss in reported:
         event = loss.event
         own = [log for log in logs.get((event.topic, event.partition), ()) if log.topic_id == event.topic_id]
-        yield _salvageable(history, storage, loss, own)
+        found.append(_salvageable(history, storage, loss, own))
+    return found
 
 
 def _salvageable(history: ClusterHistory, storage: Storage, loss: Loss, logs: Sequence[ReplicaLog]) -> SalvageableLoss:

@@ -38,8 +38,7 @@ from kraft_audit.replay.partitions.window_events import (
 )
 from kraft_audit.tables.contract import MAX_BATCH_ROWS
 from kraft_audit.tables.kept_parts import rows_batch
-from kraft_audit.tables.topic_shares import TopicShare
-from kraft_codec.text.java_text import UUID_TEXT_CHARACTERS, uuid_bytes
+from kraft_codec.text.java_text import uuid_bytes
 
 MIGRATING_DIRECTORY: Final = uuid_bytes("AAAAAAAAAAAAAAAAAAAAAA")
 _ARENA_SLACK: Final = 1 << 20
@@ -59,7 +58,7 @@ class ReplayProblem:
 
 
 class PartitionReplay:
-    """The state of every partition, replayed window by window; with a `share` only its topics give rows."""
+    """The state of every partition, replayed window by window."""
 
     def __init__(
         self,
@@ -68,13 +67,11 @@ class PartitionReplay:
         plan: int = 0,
         default_min_isr: int = 1,
         emit_from_offset: int = 0,
-        share: TopicShare | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.plan = plan
         self._default_min_isr = default_min_isr
         self._emit_from_offset = emit_from_offset
-        self._share = share
         self._rows = PartitionRows(cluster_id, plan)
         self.problems: list[ReplayProblem] = []
         self._reset()
@@ -94,7 +91,6 @@ class PartitionReplay:
 
     def _reset(self) -> None:
         self._topics = UuidNumbers()
-        self._is_own_topic = np.zeros(0, bool)
         self._directories = UuidNumbers()
         self._directories.number(MIGRATING_DIRECTORY)
         self._context = PartitionContext(self._topics, self._default_min_isr)
@@ -137,7 +133,7 @@ class PartitionReplay:
             self._block[layout.OUTPUT_COUNT] = self._block[layout.OUTPUT_VALUES] = 0
             self._block[layout.OUTPUT_LENGTHS :] = 0
             status = kernel("replay_events")(self._block.ctypes.data)
-            if self._own_rows():
+            if self._block[layout.OUTPUT_COUNT]:
                 yield self._batch(events)
             if status == layout.ARENA_FULL:
                 self._grow_arena(2 * len(self._arena))
@@ -169,8 +165,7 @@ class PartitionReplay:
             self._partitions[existing[start : start + MAX_BATCH_ROWS], layout.EXPOSURE] = output[:, layout.EXPOSURE]
             self._block[layout.OUTPUT_LENGTHS : layout.SLOT_COUNT - 1] = chosen[:, layout.LISTS + 1 :: 2].sum(axis=0)
             self._block[layout.SLOT_COUNT - 1] = 0
-            if self._own_rows():
-                yield self._batch(events)
+            yield self._batch(events)
 
     def exposures(self, changes: pa.RecordBatch, *, is_every: bool = False) -> pa.RecordBatch:
         """The rows of `exposure_changes` for the batch that was yielded last; `is_every`: one for every row of it."""
@@ -320,21 +315,6 @@ class PartitionReplay:
         block[layout.PROBLEMS_AT] = problems.ctypes.data
         block[layout.EVENT_COUNT] = len(events.offsets)
         block[layout.NEXT_EVENT] = block[layout.IS_RESUMED] = block[layout.PROBLEM_COUNT] = 0
-
-    def _own_rows(self) -> int:
-        """How many rows are in the output, where those of other shares are taken out of it first."""
-        count = int(self._block[layout.OUTPUT_COUNT])
-        if self._share is None or not count:
-            return count
-        known = len(self._is_own_topic)
-        if known < self._topics.count:
-            texts = self._topics.texts()[known : self._topics.count, :UUID_TEXT_CHARACTERS]
-            is_own = [self._share.has(bytes(text).decode()) for text in texts]
-            self._is_own_topic = np.append(self._is_own_topic, is_own)
-        own = self._output[:count][self._is_own_topic[self._output[:count, layout.TOPIC]]]
-        self._output[: len(own)] = own
-        self._block[layout.OUTPUT_COUNT] = len(own)
-        return len(own)
 
     def _batch(self, events: WindowEvents) -> pa.RecordBatch:
         """The output rows as a batch of the table."""

@@ -3,37 +3,24 @@
 `carrying` gathers them of a history that was judged up to an offset. `continued_history` puts these rows before new
 ones: the same rules then judge a history of that size, and `check` gives what is open, and what began or ended at or
 after that offset. So judging an hour costs what is new in it.
-
-What a history says beside its tables becomes bytes, too: one task reads a cluster, and another one judges what it left.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.log_facts import BATCH_COPIES
-from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
-from kraft_audit.capture.set_aside import SetAsideBatch, SetAsideLog
+from kraft_audit.capture.plan import ReplicaPlan
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
-from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.rules.carried.merged_batches import merged_to, split
-from kraft_audit.rules.cluster_history import (
-    CONTRACTS,
-    ClusterHistory,
-    Contradiction,
-    OpenEpisodes,
-    OperatorWord,
-    SnapshotCheck,
-)
+from kraft_audit.rules.cluster_history import CONTRACTS, JUDGED_CHANGES, Contradiction, OpenEpisodes, SnapshotCheck
 from kraft_audit.rules.columns.batch_copies import every_row
-from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA, PartitionParts
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import RuleSettings
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack
@@ -216,7 +203,7 @@ def once_each(damage: pa.Table) -> pa.Table:
 def normal_rows(name: str, table: pa.Table) -> pa.Table:
     """A table without the columns that no rule reads, and texts as texts: the same whichever way it came."""
     if name == PARTITION_CHANGES.name:
-        table = table.select(PARTS_SCHEMA.names)
+        table = table.select(JUDGED_CHANGES.names)
     columns = [
         column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column for column in table.itercolumns()
     ]
@@ -227,92 +214,3 @@ def normal_rows(name: str, table: pa.Table) -> pa.Table:
 def sizes(carried: CarriedRows) -> dict[str, Any]:
     """How many rows of each table there are, for logs and tests."""
     return {name: table.num_rows for name, table in sorted(carried.tables.items())}
-
-
-_PLAIN: Final = ("is_complete", "states_from", "undecoded_from", "is_read", "is_replayed")
-_Value = TypeVar("_Value")
-
-
-def facts_of(history: ClusterHistory) -> bytes:
-    """What a history that one plan read says beside its tables, but for what the plan says itself.
-
-    Raises ValueError of one that goes on from an earlier judgement: that is judged where it is read.
-    """
-    if history.carried is not None:
-        raise ValueError("a history that goes on from an earlier judgement cannot be judged elsewhere")
-    facts: dict[str, Any] = {name: getattr(history, name) for name in _PLAIN}
-    facts |= {
-        "gaps": history.gaps,
-        "contradictions": _listed(history.contradictions, asdict),
-        "snapshot_checks": _listed(history.snapshot_checks, check_fields),
-        "altered": _listed(history.altered, _altered_fields),
-        "written_ms": [[*place, time_ms] for place, time_ms in history.written_ms.items()],
-        "copied_ms": [[*place, time_ms] for place, time_ms in history.copied_ms.items()],
-        "set_aside": [asdict(each) for each in history.set_aside],
-        "snapshot_times_ms": list(history.snapshot_times_ms.items()),
-        "parted": [asdict(log) for log in history.parted],
-        "last_offset": None if history.parts is None else history.parts.last_offset,
-    }
-    return json.dumps(facts).encode()
-
-
-def history_from(content: bytes, plan: ClusterPlan, tables: Mapping[str, pa.Table]) -> ClusterHistory:
-    """The history of a plan that `facts_of` was given, with its tables.
-
-    Where it had partitions in parts, it has parts without a row. Raises KeptPartsError.
-    """
-    try:
-        facts = json.loads(content)
-        parts = None
-        if facts["last_offset"] is not None:
-            parts = PartitionParts()
-            parts.last_offset = facts["last_offset"]
-        return ClusterHistory(
-            plan.cluster_id,
-            tables,
-            plan.known_dialect,
-            dict(plan.defaults),
-            _each(facts["contradictions"], lambda each: Contradiction(**each)),
-            _each(facts["snapshot_checks"], check_of),
-            **{name: facts[name] for name in _PLAIN},
-            parts=parts,
-            gaps=tuple((start, end) for start, end in facts["gaps"]),
-            altered=_each(facts["altered"], _altered_of),
-            operator=OperatorWord(plan.is_running, frozenset(plan.gone)),
-            written_ms={(root, path): time_ms for root, path, time_ms in facts["written_ms"]},
-            copied_ms={(root, path): time_ms for root, path, time_ms in facts["copied_ms"]},
-            set_aside=tuple(_set_aside_of(each) for each in facts["set_aside"]),
-            history_of=plan.history_of,
-            snapshot_times_ms=dict(facts["snapshot_times_ms"]),
-            history_id=plan.key,
-            parted=tuple(map(_parted_of, facts["parted"])),
-        )
-    except (ValueError, TypeError, LookupError) as error:
-        raise KeptPartsError(f"the facts of a history cannot be read: {error}") from None
-
-
-def _set_aside_of(fields: dict[str, Any]) -> SetAsideLog:
-    return SetAsideLog(**{**fields, "batches": tuple(SetAsideBatch(**each) for each in fields["batches"])})
-
-
-def _listed(values: Sequence[_Value] | None, make: Callable[[_Value], dict[str, Any]]) -> list[dict[str, Any]] | None:
-    return None if values is None else [make(each) for each in values]
-
-
-def _each(values: list[dict[str, Any]] | None, make: Callable[[Any], _Value]) -> tuple[_Value, ...] | None:
-    return None if values is None else tuple(make(each) for each in values)
-
-
-def _altered_fields(run: AlteredBatches) -> dict[str, Any]:
-    names = ("from_offset", "to_offset", "epoch", "is_tied", "rejoins")
-    versions = [[holder_fields(holder) for holder in version] for version in run.versions]
-    return {**{name: getattr(run, name) for name in names}, "versions": versions}
-
-
-def _parted_of(fields_: Mapping[str, Any]) -> PartedLog:
-    return PartedLog(**{**fields_, "node_ids": tuple(fields_["node_ids"]), "topics": tuple(fields_["topics"])})
-
-
-def _altered_of(fields: Mapping[str, Any]) -> AlteredBatches:
-    versions = tuple(tuple(map(holder_of, version)) for version in fields["versions"])
-    return AlteredBatches(**{**fields, "versions": versions})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.log_facts import BATCH_COPIES
-from kraft_audit.losses.replica_disks import ReplicaLog
+from kraft_audit.losses.replica_disks import ReplicaLogs
 from kraft_audit.rules.carried.carried_captures import (
     carried_captures,
     carried_marks,
@@ -27,6 +28,7 @@ from kraft_audit.rules.carried.carried_captures import (
     taken,
 )
 from kraft_audit.rules.carried.carried_rows import (
+    CHANGES,
     FROM_THE_SURVEY,
     SMALL_CHANGES,
     WHOLE,
@@ -39,14 +41,13 @@ from kraft_audit.rules.cluster_history import ClusterHistory, OpenEpisodes
 from kraft_audit.rules.columns.frame import coded, distinct, numbered
 from kraft_audit.rules.columns.nodes import carried_registrations
 from kraft_audit.rules.columns.open_episodes import as_table_rows, begin_of, begins_of, with_previous
-from kraft_audit.rules.columns.partition_parts import PARTS_SCHEMA
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.finding_keys import topic_of
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import Finding, RowNumbers, Rule, Scope
+from kraft_audit.rules.rule_model import Finding, RowNumbers, Scope
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.number_arrays import Mask, Rows
-from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER, TOPIC_CHANGES
+from kraft_audit.tables.silver import SILVER, TOPIC_CHANGES
 
 STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
 """Of these a subject's newest row matters after it is gone: a broker that was registered once is no unknown one."""
@@ -62,110 +63,55 @@ def as_carried(finding: Finding) -> Finding:
     return finding._replace(evidence=evidence, summary="", reason=None, why="", what_to_do="")
 
 
-class Carrying:
-    """Gathers the rows that the rules need of a history, where that is read back by parts while it is judged.
-
-    It is the `observer` of that judgement (`judging.check`).
-    """
-
-    def __init__(self) -> None:
-        self.wanted: dict[str, list[Rows]] = defaultdict(list)
-        """Rows of tables, by number, that parts need."""
-        self.partitions: list[pa.Table] = []
-        """Their rows of `partition_changes`; and those of what rules across topics looked at, which may be the same."""
-        self.logs: dict[tuple[str, int], tuple[ReplicaLog, ...]] = {}
-        """What brokers' disks hold of partitions with a loss, also of one that the next judgement finds again."""
-        self._across: list[pa.Table] = []
-
-    def take_part(self, part: ClusterHistory, open_findings: Sequence[Finding]) -> None:
-        """A part that was judged, and what is open of it."""
-        self.partitions.append(self._gathered(part, _needed_of_partitions(part, open_findings)))
-
-    def take_across(self, each: Rule, across: ClusterHistory, open_findings: Sequence[Finding]) -> None:
-        """The rows that a rule across topics looked at, and what is open of it."""
-        if each.carries is not None:
-            self._across.append(self._gathered(across, each.carries(across, open_findings)))
-
-    def take(self, carrying: Carrying) -> None:
-        """What was gathered of parts that were judged elsewhere."""
-        self.partitions += carrying.partitions
-        self.logs |= carrying.logs
-        for table, rows in carrying.wanted.items():
-            self.wanted[table] += rows
-
-    def rows(
-        self, history: ClusterHistory, findings: Iterable[Finding], to_offset: int, waiting_to: int | None = None
-    ) -> CarriedRows:
-        """What the rules need of a history that was judged up to an offset, the end of a whole operation.
-
-        `findings` are all of that judgement, with the settings of the next one: the parts, if there are any, are taken
-        with the last of them. Up to `waiting_to` records wait for the end of their transaction.
-        """
-        open_findings = [as_carried(each) for each in findings if each.is_open]
-        begins: dict[str, list[int]] = defaultdict(list)
-        for each in open_findings:
-            if (begin := begin_of(each)) is not None:
-                begins[each.finding_id].append(begin)
-        wanted = self.wanted
-        wanted[TOPIC_CHANGES.name].append(_of_topics(history, open_findings))
-        for table, rows in _needed(history, open_findings):
-            wanted[table].append(rows)
-        if history.parts is None:
-            of_partitions = _needed_of_partitions(history, open_findings, is_whole=True)
-            self.partitions.append(self._gathered(history, of_partitions))
-        tables = {name: _rows_of(history, name, wanted[name]) for name in SMALL_CHANGES if name not in WHOLE}
-        tables[PARTITION_CHANGES.name] = _joined_once(self.partitions, self._across)
-        of_whole = (*WHOLE, *FROM_THE_SURVEY)
-        tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
-        tables |= {
-            name: normal_rows(name, table)
-            for name, table in _of_captures(history, open_findings, wanted, (to_offset, waiting_to))
-        }
-        if DECODE_ERRORS.name in tables:
-            tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
-        return CarriedRows(
-            OpenEpisodes(to_offset, history.end_ms, {id_: tuple(sorted(each)) for id_, each in begins.items()}),
-            tables,
-            history.contradictions or (),
-            history.is_complete,
-            history.states_from,
-            history.undecoded_from,
-            history.gaps,
-            history.snapshot_checks or (),
-            history.is_read,
-            history.is_replayed,
-            self.logs,
-        )
-
-    def _gathered(self, history: ClusterHistory, needed: Iterable[RowNumbers]) -> pa.Table:
-        """The rows of `partition_changes` among those that are needed; the others are noted."""
-        of_partitions: list[Rows] = []
-        for table, rows in needed:
-            (of_partitions if table == PARTITION_CHANGES.name else self.wanted[table]).append(rows)
-        return _rows_of(history, PARTITION_CHANGES.name, of_partitions)
-
-
 def carry(
-    history: ClusterHistory, findings: Iterable[Finding], to_offset: int, waiting_to: int | None = None
+    history: ClusterHistory,
+    findings: Iterable[Finding],
+    to_offset: int,
+    waiting_to: int | None = None,
+    replica_logs: ReplicaLogs = MappingProxyType({}),
 ) -> CarriedRows:
-    """What the rules need of a history that is in memory, as `Carrying.rows` says."""
-    return Carrying().rows(history, findings, to_offset, waiting_to)
+    """What the rules need of a history that was judged up to an offset, the end of a whole operation.
 
-
-_OF_A_CHANGE: Final = ("topic_id", "partition", "from_offset")
-
-
-def _joined_once(parts: Sequence[pa.Table], across: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all parts, and after them those of `across` that are not there yet."""
-    none = normal_rows(PARTITION_CHANGES.name, PARTS_SCHEMA.empty_table())
-    rows = pa.concat_tables([none, *(part.cast(none.schema) for part in parts)]).combine_chunks()
-    for more in across:
-        near = rows.filter(pc.is_in(rows["from_offset"], more["from_offset"].combine_chunks()))
-        known = {tuple(row.values()) for row in near.select(_OF_A_CHANGE).to_pylist()}
-        is_new = [tuple(row.values()) not in known for row in more.select(_OF_A_CHANGE).to_pylist()]
-        added = more.filter(pa.array(is_new, pa.bool_())).cast(none.schema)
-        rows = pa.concat_tables([rows, added]).combine_chunks()
-    return rows
+    Args:
+        history: the history that was judged.
+        findings: all of that judgement, with the settings of the next one.
+        to_offset: the end of what was judged.
+        waiting_to: up to where records wait for the end of their transaction.
+        replica_logs: what brokers' disks hold of partitions with a loss.
+    """
+    open_findings = [as_carried(each) for each in findings if each.is_open]
+    begins: dict[str, list[int]] = defaultdict(list)
+    for each in open_findings:
+        if (begin := begin_of(each)) is not None:
+            begins[each.finding_id].append(begin)
+    wanted: dict[str, list[Rows]] = defaultdict(list)
+    wanted[TOPIC_CHANGES.name].append(_of_topics(history, open_findings))
+    for table, rows in _needed(history, open_findings):
+        wanted[table].append(rows)
+    tables = {
+        name: normal_rows(name, table)
+        for name, table in _of_captures(history, open_findings, wanted, (to_offset, waiting_to))
+    }
+    # What was derived of partitions takes as much as their rows do, and has been asked for all that it is needed for.
+    history.forget()
+    of_whole = (*WHOLE, *FROM_THE_SURVEY)
+    tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
+    tables |= {name: _rows_of(history, name, wanted[name]) for name in CHANGES if name not in WHOLE}
+    if DECODE_ERRORS.name in tables:
+        tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
+    return CarriedRows(
+        OpenEpisodes(to_offset, history.end_ms, {id_: tuple(sorted(each)) for id_, each in begins.items()}),
+        tables,
+        history.contradictions or (),
+        history.is_complete,
+        history.states_from,
+        history.undecoded_from,
+        history.gaps,
+        history.snapshot_checks or (),
+        history.is_read,
+        history.is_replayed,
+        replica_logs,
+    )
 
 
 def _of_captures(
@@ -194,37 +140,20 @@ def _of_captures(
 
 
 def _needed(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """The rows that every rule gets, and those that rules ask for which look at no partition."""
+    """The rows that every rule gets, and those that rules ask for."""
     for name in SMALL_CHANGES:
         yield name, _newest(history, name)
         yield name, _where_findings_began(history, name, open_findings)
     yield from carried_registrations(history)
-    yield from _asked_for((rule for rule in rules().values() if not rule.is_by_part), history, open_findings)
-
-
-def _needed_of_partitions(
-    part: ClusterHistory, open_findings: Sequence[Finding], *, is_whole: bool = False
-) -> Iterator[RowNumbers]:
-    """The rows that every rule gets of a part's partitions, and those that rules about partitions ask for.
-
-    Rules across topics ask for theirs elsewhere, unless the part is the whole.
-    """
-    states = partition_states(part)
+    states = partition_states(history)
     yield as_table_rows(states, states.last_rows[states.exists[states.last_rows]])
     of_partitions = (each for each in open_findings if each.scope is Scope.PARTITION)
-    begins = np.array(sorted(set(begins_of(part, of_partitions))), np.int64)
+    begins = np.array(sorted(set(begins_of(history, of_partitions))), np.int64)
     yield as_table_rows(states, with_previous(states, begins))
-    asking = (rule for rule in rules().values() if rule.is_by_part and (is_whole or rule.across is None))
-    yield from _asked_for(asking, part, open_findings)
-
-
-def _asked_for(
-    asking: Iterable[Rule], history: ClusterHistory, open_findings: Sequence[Finding]
-) -> Iterator[RowNumbers]:
     by_rule: dict[str, list[Finding]] = defaultdict(list)
     for each in open_findings:
         by_rule[each.rule].append(each)
-    for rule in asking:
+    for rule in rules().values():
         if rule.carries is not None and all(history.has(name) for name in rule.needs):
             yield from rule.carries(history, by_rule[rule.id])
 

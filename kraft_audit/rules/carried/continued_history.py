@@ -34,7 +34,7 @@ from kraft_audit.rules.columns.log_batches import CANONICAL_LOG, LOG_BATCHES, ca
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS, TRUNCATED
 from kraft_audit.tables.contract import with_column
-from kraft_audit.tables.silver import LEADER_EPOCHS, PARTITION_CHANGES, SNAPSHOT, WITHDRAWN, WITHOUT_LEADER
+from kraft_audit.tables.silver import LEADER_EPOCHS, SNAPSHOT, WITHDRAWN, WITHOUT_LEADER
 
 
 def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None) -> ClusterHistory:
@@ -47,30 +47,35 @@ def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None
         if name in tables:
             table, column = tables[name], "offset" if name == "records" else "from_offset"
             end = to_offset if name != "records" or waiting_to is None else max(to_offset, waiting_to)
-            tables[name] = table.filter(pc.less(table[column], end))
+            tables[name] = _before(table, pc.less(table[column], end))
     return replace(
         history,
         tables=tables,
         contradictions=history.contradictions
         and tuple(each for each in history.contradictions if each.offset < to_offset),
-        parts_to=to_offset if history.parts_to is None else min(to_offset, history.parts_to),
         as_of_ms=canonical_log(history).time_at(to_offset - 1) if to_offset else None,
         # Their tables stay as they are.
         _shared={name: history.shared[name] for name in (LOG_BATCHES, CANONICAL_LOG) if name in history.shared},
     )
 
 
+def _before(table: pa.Table, is_before: pa.ChunkedArray) -> pa.Table:
+    """The rows of a mask. Rows of changes come in the order of the log: then they are no copy."""
+    count = pc.sum(is_before, min_count=0).as_py()
+    is_in_order = count == pc.sum(is_before.slice(0, count), min_count=0).as_py()
+    return table.slice(0, count) if is_in_order else table.filter(is_before)
+
+
 def begins_below(history: ClusterHistory, offset: int) -> bool:
     """Whether something changed before an offset."""
     tables = [history.tables[name]["from_offset"] for name in CHANGES if name in history.tables]
-    return history.parts is not None or any(pc.min(rows).as_py() < offset for rows in tables if len(rows))
+    return any(pc.min(rows).as_py() < offset for rows in tables if len(rows))
 
 
 def ends_at(history: ClusterHistory, to_offset: int) -> bool:
     """Whether a history has nothing from an offset on, so that `until` says the same of it at the same time."""
     tables = [history.tables[name]["from_offset"] for name in CHANGES if name in history.tables]
     last = max((pc.max(offsets).as_py() for offsets in tables if len(offsets)), default=-1)
-    last = max(last, -1 if history.parts is None else history.parts.last_offset)
     last = max([last, *(each.offset for each in history.contradictions or ())])
     return last < to_offset and history.end_ms == _time_at_end(history, to_offset)
 
@@ -78,9 +83,7 @@ def ends_at(history: ClusterHistory, to_offset: int) -> bool:
 def as_until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None) -> ClusterHistory:
     """`until` of a history that ends there: with what was derived from it, as its rows are the same."""
     ended = until(history, to_offset, waiting_to)
-    same = replace(ended, tables={**history.tables, "records": ended.tables["records"]}, _shared=history.shared)
-    same.share_partitions(history)
-    return same
+    return replace(ended, tables={**history.tables, "records": ended.tables["records"]}, _shared=history.shared)
 
 
 def _time_at_end(history: ClusterHistory, to_offset: int) -> int | None:
@@ -103,14 +106,9 @@ def history_of(carried: CarriedRows, new: ClusterHistory) -> ClusterHistory:
     if BATCH_COPIES.name in tables:
         tables[BATCH_COPIES.name] = shifted(tables[BATCH_COPIES.name], carried.tables["batches"].num_rows)
     for name, rows in carried.tables.items():
-        # A table that was let go of is not made: what is carried of it would pass for all of it.
-        if name not in FROM_THE_SURVEY and name in new.tables:
+        if name not in FROM_THE_SURVEY:
             known = _without_read_tails(rows, new.tables) if name == DECODE_ERRORS.name else rows
             tables[name] = _joined(name, known, tables.get(name))
-    if new.parts is not None:
-        for batch in carried.tables[PARTITION_CHANGES.name].to_batches():
-            new.parts.add(batch)
-        tables.pop(PARTITION_CHANGES.name, None)
     if DECODE_ERRORS.name in tables:
         tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
     tables |= _surveyed(carried, tables)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.replay.kernels.codes import is_last_replica, is_offline, is_under_min_isr
-from kraft_audit.rules.cluster_history import PARTITION_STATES, ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.frame import SPREAD, Columns, NodeLists, Numbers, coded, union_sizes
 from kraft_audit.rules.rule_model import Case, DeferredEvidence, Evidence, undecided
 from kraft_audit.tables.number_arrays import Mask, Rows
@@ -289,7 +289,7 @@ def _ids_text(nodes: tuple[int, ...]) -> str:
 
 def partition_states(history: ClusterHistory) -> PartitionStates:
     """The states of this cluster's partitions; made once."""
-    return history.known(PARTITION_STATES, lambda: _partition_states(history))
+    return history.known("partition states", lambda: _partition_states(history))
 
 
 def _partition_states(history: ClusterHistory) -> PartitionStates:

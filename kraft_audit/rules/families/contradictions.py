@@ -8,29 +8,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, Contradiction
-from kraft_audit.rules.columns.frame import distinct, rows_with
+from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Thresholds, undecided
-from kraft_audit.tables.number_arrays import Mask, Rows
+from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES
-
-
-def _with_strange_replicas(history: ClusterHistory) -> Mask:
-    """The rows that KP013 needs: of each broker that no record before registers the first with a replica on it, and the
-    first of a snapshot."""
-    states = partition_states(history)
-    replicas, row_of_change = states.changes.lists["replicas"], states.row_of_change()
-    strange = _unregistered(history, states)
-    strange = strange[states.changes.exists[replicas.row_of_value[strange]]]
-    needed = []
-    for places in (strange, strange[states.changes.is_cause("snapshot")[replicas.row_of_value[strange]]]):
-        rows = row_of_change[replicas.row_of_value[places]]
-        order = np.lexsort((rows, states.from_offset[rows]))
-        needed.append(rows[order[np.unique(replicas.values[places[order]], return_index=True)[1]]])
-    return rows_with(len(states), np.concatenate(needed))
 
 
 def _unregistered(history: ClusterHistory, states: PartitionStates) -> Rows:
@@ -73,7 +58,6 @@ def _first_strange_rows(history: ClusterHistory, _: Sequence[Finding]) -> Iterat
     "KP013",
     control="log_integrity",
     needs=("partition_changes", "broker_changes", "contradictions"),
-    across=_with_strange_replicas,
     carries=_first_strange_rows,
 )
 def kp013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.broker_returns import still_eligible
-from kraft_audit.rules.columns.frame import distinct, rows_with
+from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import batches_of_operations, operation_ends
 from kraft_audit.rules.columns.loss_holders import Loss, losses
 from kraft_audit.rules.columns.loss_texts import LABEL_TEXTS, REASON_TEXTS, holder_text, loss_text, proof_text
@@ -30,7 +30,6 @@ from kraft_audit.rules.rule_model import (
     Thresholds,
     undecided,
 )
-from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.text.readable import any_of, plural
 
 
@@ -195,21 +194,6 @@ def _back(states: PartitionStates, row: int, broker: int) -> int | None:
     return None
 
 
-def _around_unclean_shutdowns(history: ClusterHistory) -> Mask:
-    """The rows that KP008 needs: each fall, the state before it, and with which row the broker was back.
-
-    And those by which it stayed in an ELR, each with the next one.
-    """
-    states = partition_states(history)
-    falls = states.rows_of(states.changes.may_be_cause("unclean_shutdown"))
-    backs = [_back(states, row, states.value("cause_broker_id", row)) for row in falls.tolist()]
-    known = np.array([row for row in backs if row is not None], np.int64)
-    _, eligible = still_eligible(history)
-    eligible = np.concatenate([eligible, eligible[~states.is_last[eligible]] + 1])
-    around = [with_previous(states, falls), known, states.newest_rows(falls), eligible]
-    return rows_with(len(states), np.concatenate(around))
-
-
 def _of_open_returns(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
     """Of the brokers that are not back everywhere: their falls, where they are back, and their registration."""
     states = partition_states(history)
@@ -226,7 +210,6 @@ def _of_open_returns(history: ClusterHistory, open_findings: Sequence[Finding]) 
     "KP008",
     control="durability",
     needs=("partition_changes", "broker_changes", "batches"),
-    across=_around_unclean_shutdowns,
     carries=_of_open_returns,
 )
 def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pytest
 
-from kraft_audit.findings import analysis
 from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.tables.kept_parts import unpack as parts_of
 from tests.builders.hourly_seeds import SMALL, chain, judge_chain, runs_in_short_logs
@@ -59,15 +58,6 @@ def test_static_voters_that_change_from_hour_to_hour(kind: str, seed: int, round
         tmp_path, kind, seed, [(capture, share, True) for capture in range(rounds) for share in (0.5, 1.0)]
     )
     assert found.compared == 2 * rounds
-    assert None in found.whys
-
-
-@pytest.mark.ci
-def test_a_history_on_disk_is_kept_by_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysis, "PARTITION_BYTES_MAX", 0)
-    hours = [(capture, share, True) for capture in range(4) for share in (0.7, 1.0)]
-    found = judge_chain(tmp_path, "random-wide", 1, hours)
-    assert found.compared >= 4
     assert None in found.whys
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from kraft_audit.incidents.folding import Folding, fold_into
 from kraft_audit.incidents.incident import Incident, IncidentEvent, IncidentKind, incident_row
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Case, Finding, Severity, Waiver, finding_of
-from kraft_audit.tables.kept_parts import KeptPartsError, pack
 
 WAIVER = Waiver("KP001", "c", "t-0", "ann", "known", "2030-01-01")
 INCIDENTS = [
@@ -81,28 +79,3 @@ def test_a_restart_without_findings_is_not_shown() -> None:
     quiet = replace(INCIDENTS[0], kind=IncidentKind.BROKER_RESTART)
     assert Folding([quiet]).rows("c") == []
     assert len(Folding([INCIDENTS[0]]).rows("c")) == 1
-
-
-@given(st.lists(findings(), max_size=30), st.integers(0, 30), st.sampled_from(INCIDENTS))
-def test_what_was_folded_elsewhere_counts_as_if_it_were_folded_here(
-    found: list[Finding], cut: int, incident: Incident
-) -> None:
-    whole, first, second = (Folding([incident], keeps_ids=True) for _ in range(3))
-    for number, finding in enumerate(found):
-        whole.add(finding)
-        (first if number < cut else second).add(finding)
-    joined = Folding([incident], keeps_ids=True)
-    for each in (first, second):
-        joined.take(each.to_bytes())
-    assert joined.rows("c") == whole.rows("c")
-    assert joined.to_bytes() == whole.to_bytes()
-
-
-def test_members_that_are_not_what_was_written_are_refused() -> None:
-    folding = Folding(INCIDENTS, keeps_ids=True)
-    folding.add(finding_of(rules()["KP001"], "c", Case("t-0", "a summary", 11, None, 100)))
-    content = folding.to_bytes()
-    with pytest.raises(KeptPartsError, match="there is no incident 0"):
-        Folding([], keeps_ids=True).take(content)
-    with pytest.raises(KeptPartsError, match="the members of an incident cannot be read"):
-        Folding(INCIDENTS, keeps_ids=True).take(pack({"0": pack({"ids": b""})}))

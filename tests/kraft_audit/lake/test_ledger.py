@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kraft_audit.capture.plan import BatchKey, ClusterPlan, plan_from_json
+from kraft_audit.capture.plan import BatchKey, ClusterPlan, plan_from_json, plan_to_json
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.data_files import DataFile
 from kraft_audit.lake.delta import DeltaLake
@@ -156,3 +156,10 @@ def test_a_checkpoint_that_was_cut_short_is_made_again(make_plan: MakePlan, tmp_
     assert ledger.states() == {"a": LedgerState(1)}, "a checkpoint of an open plan is not used"
     assert ledger.close_plan(2, {})
     assert ledger.states() == {"a": LedgerState(1), "b": LedgerState(2)}
+
+
+def test_a_plan_that_names_tasks_of_one_cluster_is_read(make_plan: MakePlan) -> None:
+    """An earlier build wrote how many tasks read a cluster."""
+    plan = make_plan("c", 1)
+    text = plan_to_json(plan)
+    assert plan_from_json(f'{text[:-1]},"shares":3,"share":null}}') == plan

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,17 +17,15 @@ from kraft_audit.lake.ledger_state import Manifest, PlannedCluster
 from kraft_audit.lake.pipeline import Step
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.staging import isolated_staging, plan_staging, stage_parts
-from kraft_audit.lake.staging.plan_staging import PlanStaging, joined_summary
+from kraft_audit.lake.staging.plan_staging import PlanStaging
 from kraft_audit.lake.staging.stage_parts import (
     PART_BYTES,
-    PART_BYTES_MAX,
     ManifestRow,
     named_parts,
     parts_of,
     read_manifests,
     write_manifest,
 )
-from kraft_audit.lake.waves import SHARE_BYTES_MIN, SHARES_MAX, with_shares
 from kraft_codec.errors import InputError
 
 MakePlan = Callable[..., ClusterPlan]
@@ -49,61 +46,6 @@ def test_small_clusters_share_a_part_and_a_large_one_has_its_own(make_plan: Make
     again = named_parts(clusters, ["00001", "00003-2"])
     assert again == [parts[1], named_parts(clusters, ["00003-2"])[0]]
     assert [number for number, _ in again[1].clusters] == [3]
-
-
-def test_a_large_cluster_is_a_part_with_shares(make_plan: MakePlan) -> None:
-    shared = replace(make_plan("large", 1, PART_BYTES_MAX), shares=3)
-    clusters = [*planned(make_plan, 1000, 2 * PART_BYTES_MAX), (2, plan_to_json(shared))]
-    parts = parts_of(clusters)
-    assert [(part.name, [number for number, _ in part.clusters], part.shares) for part in parts] == [
-        ("00000", [0], ()),
-        ("00001", [2], ("00001.0", "00001.1", "00001.2")),
-        ("00002", [1], ()),
-    ]
-    read = named_parts(clusters, [*parts[1].shares, "00001", "00002-2"])
-    plans = [plan_from_json(part.clusters[0][1]) for part in read]
-    assert [(plan.share, plan.shares) for plan in plans] == [(0, 3), (1, 3), (2, 3), (3, 3), (None, 1)]
-    assert replace(plans[4], shares=3) == shared, "tried again by one task"
-
-
-@pytest.mark.parametrize(
-    ("sizes", "processors", "shares"),
-    [
-        ([10], 1, [1]),
-        ([10], 2, [2]),
-        ([10], 64, [SHARES_MAX]),
-        ([10, 10], 2, [1, 1]),
-        ([10, 1, 1], 4, [4, 1, 1]),
-        ([9, 3], 4, [3, 1]),
-        ([0, 0], 4, [1, 1]),
-    ],
-)
-def test_a_cluster_that_is_more_than_a_processors_share_of_all_is_split(
-    make_plan: MakePlan, sizes: list[int], processors: int, shares: list[int]
-) -> None:
-    wave = tuple(
-        PlannedCluster(make_plan(f"c{number}", 1, size * SHARE_BYTES_MIN)) for number, size in enumerate(sizes)
-    )
-    assert [cluster.plan.shares for cluster in with_shares(wave, processors)] == shares
-
-
-def test_what_goes_on_from_a_state_is_not_split(make_plan: MakePlan) -> None:
-    plan = make_plan("large", 1, 10 * SHARE_BYTES_MIN)
-    for each in (replace(plan, kept_state="0" * 32), replace(plan, decoded_to=5)):
-        assert [cluster.plan.shares for cluster in with_shares((PlannedCluster(each),), 4)] == [1]
-
-
-def test_what_tasks_counted_is_added() -> None:
-    first = {"replicas": 3, "captures": 3, "rows": {"batches": 2}, "records": {}, "damage": {"X": 1}, "batch_bytes": 9}
-    second = {**first, "rows": {"records": 4, "findings": 1}, "records": {"A": 3}, "damage": {}, "batch_bytes": 0}
-    assert joined_summary([first, second, {**second, "rows": {"findings": 2}}]) == {
-        "replicas": 3,
-        "captures": 3,
-        "rows": {"batches": 2, "findings": 3, "records": 4},
-        "records": {"A": 6},
-        "damage": {"X": 1},
-        "batch_bytes": 9,
-    }
 
 
 def test_the_first_manifest_of_a_part_counts(tmp_path: Path) -> None:

@@ -31,6 +31,22 @@ def with_rows(history: ClusterHistory, name: str, rows: list[dict[str, Any]]) ->
     return replace(history, tables={**history.tables, name: table}, _shared={})
 
 
+def test_what_comes_before_an_offset_is_no_copy_of_rows_in_order() -> None:
+    history = story()
+    table = history.table("partition_changes")
+    rows = [table.to_pylist()[0] | {"from_offset": offset} for offset in (10, 20, 30, 40)]
+    in_order = with_rows(history, "partition_changes", rows)
+    cut = until(in_order, 25).tables["partition_changes"]
+    texts, given = (each["topic"].chunk(0).buffers()[2] for each in (cut, in_order.tables["partition_changes"]))
+    assert texts.address == given.address
+    assert cut.to_pylist() == rows[:2]
+    for order, expected in (((2, 0, 3, 1), [0, 1]), ((1, 0, 3, 2), [1, 0])):
+        shuffled = with_rows(history, "partition_changes", [rows[number] for number in order])
+        assert until(shuffled, 25).tables["partition_changes"].to_pylist() == [rows[number] for number in expected]
+    assert until(in_order, 5).tables["partition_changes"].num_rows == 0
+    assert until(in_order, 99).tables["partition_changes"].num_rows == 4
+
+
 def test_captures_are_numbered_after_those_before() -> None:
     history = story()
     carried = carried_of(history)
@@ -48,18 +64,6 @@ def damaged(history: ClusterHistory, reason: str, position: int) -> ClusterHisto
     row |= {"file_name": "0.log", "position": position, "length_bytes": 9, "reason": reason, "detail": "damage"}
     row |= {"kafka_verdict": "Kafka cuts the log there", "verdict": "Kafka cuts the log there"}
     return with_rows(history, "decode_errors", [{name: row.get(name) for name in columns}])
-
-
-@pytest.mark.parametrize("name", ["batches", "partition_changes", "captures"])
-def test_of_a_table_that_nothing_could_hold_what_is_carried_does_not_pass_for_all(name: str) -> None:
-    """The temporary folder was full while the cluster was read."""
-    history = damaged(story(), "TORN_TAIL", 500)
-    carried, new = carried_of(history), new_rows(history, history, 50)
-    without = {"batches", "batch_copies"} if name == "batches" else {name}
-    left = {each: table for each, table in new.tables.items() if each not in without}
-    joined = history_of(carried, replace(new, tables=left))
-    assert not joined.has(name)
-    assert joined.has("broker_changes")
 
 
 def test_a_torn_end_is_over_once_the_file_was_read_on() -> None:

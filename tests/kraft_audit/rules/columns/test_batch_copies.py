@@ -52,7 +52,8 @@ def histories(kind: str, seed: int, folder: Path) -> tuple[ClusterHistory, Clust
                 collector.take_rows(name, rows)
         replay_canonical(reading, collector)
     found = collector.history()
-    flat = {"batches": pa.Table.from_batches(batches), BATCH_COPIES.name: BATCH_COPIES.schema.empty_table()}
+    rows = pa.Table.from_batches(batches).select(found.tables["batches"].column_names)
+    flat = {"batches": rows, BATCH_COPIES.name: BATCH_COPIES.schema.empty_table()}
     return found, replace(found, tables={**found.tables, **flat}, _shared={})
 
 
