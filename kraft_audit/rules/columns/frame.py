@@ -70,6 +70,14 @@ class NodeLists(Columns):
         nodes: list[int] = self.values[self._bounds[row] : self._bounds[row + 1]].tolist()
         return nodes
 
+    def of_rows(self, rows: Rows) -> list[tuple[int, ...]]:
+        """The lists of many rows."""
+        counts = self.lengths[rows].astype(np.int64)
+        values = self.values[ranges(self.starts[rows], counts)].tolist()
+        ends = np.cumsum(counts, dtype=np.int64)
+        bounds = zip((ends - counts).tolist(), ends.tolist(), strict=True)
+        return [tuple(values[start:end]) for start, end in bounds]
+
     def keys(self, places: Rows) -> Rows:
         """(row, node) of the values at some places as one number: equal numbers are the same node in the same row."""
         return self.row_of_value[places] * SPREAD + (self.values[places].astype(np.int64) & (SPREAD - 1))

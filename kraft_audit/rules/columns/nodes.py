@@ -34,6 +34,9 @@ RESTART_WITHIN_MS: Final = 5_000
 """Absences that begin so soon after all were back belong to the same incident: brokers restarted in turn."""
 SESSION_TIMEOUT_MS: Final = 9_000
 """broker.session.timeout.ms as shipped (KRaftConfigs of Kafka 4.3)."""
+UP: Final = "up"
+STATUSES: Final = ("unknown", "unregistered", "fenced", "shutting down", UP)
+"""What a broker's registration says of it, as texts say it; unknown before the first one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +51,12 @@ class BrokerStates:
         """The registration after the record at `offset`; None before the first that is known."""
         place = int(np.searchsorted(self.offsets, offset, side="right")) - 1
         return self.rows[place] if place >= 0 else None
+
+    def statuses_at(self, offsets: Rows) -> Rows:
+        """Its status after the record at each offset, as a place in STATUSES."""
+        by_row = np.array([STATUSES.index(_status(row)) for row in (None, *self.rows)], np.int64)
+        statuses: Rows = by_row[np.searchsorted(self.offsets, offsets, side="right")]
+        return statuses
 
     def is_active_at(self, offset: int) -> bool:
         """Whether it could lead or be in an ISR after the record at `offset`."""
@@ -117,13 +126,17 @@ def status_text(history: ClusterHistory, broker: int, offset: int | None = None)
     """A broker's state in words ("broker 12 fenced"), at the end of the log or after the record at `offset`."""
     states = broker_states(history).get(broker)
     row = None if states is None else states.newest if offset is None else states.at(offset)
+    return f"broker {broker} {_status(row)}"
+
+
+def _status(row: dict[str, Any] | None) -> str:
     if row is None:
-        return f"broker {broker} unknown"
+        return "unknown"
     if not row["exists"]:
-        return f"broker {broker} unregistered"
+        return "unregistered"
     if row["fenced"]:
-        return f"broker {broker} fenced"
-    return f"broker {broker} shutting down" if row["in_controlled_shutdown"] else f"broker {broker} up"
+        return "fenced"
+    return "shutting down" if row["in_controlled_shutdown"] else UP
 
 
 def racks(history: ClusterHistory) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Every state of every partition in columns, sorted by partition and offset; episodes of a condition, and their cases.
+"""Every state of every partition in columns, sorted by partition and offset, and episodes of a condition.
 
 Two million partitions must take seconds: conditions are computed for all rows at once, and only the rows where an
 episode begins or ends become values.
@@ -6,10 +6,10 @@ episode begins or ends become values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,12 @@ import pyarrow.compute as pc
 from kraft_audit.replay.kernels.codes import is_last_replica, is_offline, is_under_min_isr
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.frame import SPREAD, Columns, NodeLists, Numbers, coded, union_sizes
-from kraft_audit.rules.rule_model import Case, DeferredEvidence, Evidence, undecided
 from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.text.readable import cause_text
 
 _NO_ROWS: Final = np.zeros(0, np.int64)
-LIST_COLUMNS: Final = (
-    *("replicas", "isr", "elr", "last_known_elr", "adding_replicas", "removing_replicas", "expected_elr"),
-)
+DESCRIBED_LISTS: Final = ("isr", "elr", "last_known_elr", "replicas")
+LIST_COLUMNS: Final = (*DESCRIBED_LISTS, "adding_replicas", "removing_replicas", "expected_elr")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,8 +111,7 @@ def _equals_text(column: pa.ChunkedArray, text: str) -> Mask:
     return flags
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(NamedTuple):
     """A condition that held for one partition from one row to another; `end` is None while it lasts."""
 
     start: int
@@ -254,14 +251,14 @@ class PartitionStates(Columns):
 
     def describe(self, row: int) -> str:
         """A state as people read it."""
-        isr, elr, last_known, replicas = (
-            self.nodes(name, row) for name in ("isr", "elr", "last_known_elr", "replicas")
-        )
-        shown = [f"ISR {_ids_text(tuple(isr))}", f"ELR {_ids_text(tuple(elr))}"]
-        if last_known:
-            shown.append(f"last known {_ids_text(tuple(last_known))}")
-        leader = int(self.changes.leader[self.order[row]])
-        return f"{'  '.join(shown)}  of replicas {_ids_text(tuple(replicas))}, leader {leader}"
+        lists = (tuple(self.nodes(name, row)) for name in DESCRIBED_LISTS)
+        return _state_text(int(self.changes.leader[self.order[row]]), *lists)
+
+    def descriptions(self, rows: Rows) -> list[str]:
+        """The states of many rows as people read them."""
+        of_table = self.order[rows]
+        lists = (self.changes.lists[name].of_rows(of_table) for name in DESCRIBED_LISTS)
+        return list(map(_state_text, self.changes.leader[of_table].tolist(), *lists))
 
     def episodes(self, condition: Mask) -> list[Episode]:
         """Runs of neighbouring rows of one partition in which the condition holds."""
@@ -279,6 +276,13 @@ class PartitionStates(Columns):
 
     def _sorted(self, name: str) -> npt.NDArray[Any]:
         return self.once(name, lambda: self.changes.column(name)[self.order])
+
+
+def _state_text(
+    leader: int, isr: tuple[int, ...], elr: tuple[int, ...], last_known: tuple[int, ...], replicas: tuple[int, ...]
+) -> str:
+    last = f"  last known {_ids_text(last_known)}" if last_known else ""
+    return f"ISR {_ids_text(isr)}  ELR {_ids_text(elr)}{last}  of replicas {_ids_text(replicas)}, leader {leader}"
 
 
 @lru_cache(maxsize=4096)
@@ -357,90 +361,3 @@ def under_min_isr(states: PartitionStates) -> Mask:
 def exposed(states: PartitionStates) -> Mask:
     """Alone in the ISR, offline or under min ISR: what KP001, KP002 and KP005 raise."""
     return alone(states) | offline(states) | under_min_isr(states)
-
-
-def partition_case(states: PartitionStates, episode: Episode, summary: str, *facts: Evidence) -> Case:
-    """A case about one partition: what it was, what it became, and how it ended."""
-    (case,) = partition_cases(states, [episode], [(summary, None)], facts)
-    return case
-
-
-def partition_cases(
-    states: PartitionStates,
-    episodes: Sequence[Episode],
-    texts: Iterable[tuple[str, str | None]],
-    facts: tuple[Evidence, ...] = (),
-) -> Iterator[Case]:
-    """Cases about partitions, each with its summary and what to do.
-
-    There may be ten thousands of them, so columns are looked up for all at once.
-    """
-    starts = np.array([episode.start for episode in episodes], np.int64)
-    # While an episode lasts the row of its end stands for nothing.
-    ends = np.array([0 if episode.end is None else episode.end for episode in episodes], np.int64)
-    offsets, times_ms = states.from_offset, states.timestamp_ms
-    froms = zip(offsets[starts].tolist(), times_ms[starts].tolist(), states.leader_epoch[starts].tolist(), strict=True)
-    tos = zip(offsets[ends].tolist(), times_ms[ends].tolist(), strict=True)
-    for episode, (summary, do), name, (from_offset, from_ms, epoch), end in zip(
-        episodes, texts, states.names(starts), froms, tos, strict=True
-    ):
-        to_offset, to_ms = (None, None) if episode.end is None else end
-        evidence = DeferredEvidence(_partition_evidence, states, episode.start, episode.end, facts)
-        yield Case(name, summary, from_offset, to_offset, from_ms, to_ms, epoch, evidence, what_to_do=do)
-
-
-def _partition_evidence(
-    states: PartitionStates, start: int, end: int | None, facts: tuple[Evidence, ...]
-) -> tuple[Evidence, ...]:
-    before, state = states.previous(start), states.describe(start)
-    evidence = [
-        Evidence(
-            state,
-            offset=int(states.from_offset[start]),
-            epoch=int(states.leader_epoch[start]),
-            timestamp_ms=int(states.timestamp_ms[start]),
-            before=None if before is None else states.describe(before),
-            after=f"{state} ({states.cause(start)})",
-        ),
-        *facts,
-    ]
-    if end is not None:
-        state = states.describe(end) if states.exists[end] else "the topic was removed"
-        offset, time_ms = int(states.from_offset[end]), int(states.timestamp_ms[end])
-        evidence.append(Evidence(f"resolved: {state} ({states.cause(end)})", offset=offset, timestamp_ms=time_ms))
-    return tuple(evidence)
-
-
-def cases_where_known(
-    history: ClusterHistory,
-    states: PartitionStates,
-    condition: Mask,
-    judged_at: Rows,
-    describe: Callable[[Episode], str],
-) -> Iterator[Case]:
-    """Cases of a condition that compares replayed states, that of each row as after the record at `judged_at`.
-
-    What was judged after missing records is undecided.
-    """
-    known: list[Episode] = []
-    for episode in states.episodes(condition):
-        reason = history.unknown_before(int(judged_at[episode.start]))
-        if reason is None:
-            known.append(episode)
-            continue
-        case = undecided(states.name(episode.start), reason, from_offset=int(states.from_offset[episode.start]))
-        yield case._replace(summary=f"{describe(episode)}: {reason}")
-    yield from partition_cases(states, known, ((describe(episode), None) for episode in known))
-
-
-def last_row(states: PartitionStates, episode: Episode) -> int:
-    """The newest row of an episode."""
-    return states.newest_row(episode.start) if episode.end is None else episode.end - 1
-
-
-def until_enough_in_sync(states: PartitionStates, row: int) -> Episode:
-    """From a row to the one from which on enough replicas are in sync again, or the topic is gone."""
-    for end in range(row + 1, states.newest_row(row) + 1):
-        if not states.exists[end] or states.size_of("isr", end) >= states.effective_min_isr[end]:
-            return Episode(row, end)
-    return Episode(row, None)

@@ -22,15 +22,13 @@ from kraft_audit.rules.columns.open_episodes import (
     up_to_newest,
     with_previous,
 )
-from kraft_audit.rules.columns.partition_states import (
-    Episode,
-    PartitionStates,
+from kraft_audit.rules.columns.partition_cases import (
     cases_where_known,
     partition_case,
     partition_cases,
-    partition_states,
     until_enough_in_sync,
 )
+from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import (
     Case,
@@ -89,8 +87,8 @@ def kp006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         ]
         return f"{'; '.join(problems)}: {states.describe(row)}"
 
-    broken = overlap | outside | needless | differing
-    yield from cases_where_known(history, states, broken, states.from_offset, describe)
+    episodes = states.episodes(overlap | outside | needless | differing)
+    yield from cases_where_known(history, states, episodes, map(describe, episodes), states.from_offset)
 
 
 def _writes_named(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:

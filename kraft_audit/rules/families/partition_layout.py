@@ -14,13 +14,8 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.frame import coded
 from kraft_audit.rules.columns.nodes import RackHistory, broker_states, rack_history, racks
 from kraft_audit.rules.columns.open_episodes import began_at, key_of_row, row_at, rows_at
-from kraft_audit.rules.columns.partition_states import (
-    Episode,
-    PartitionChanges,
-    PartitionStates,
-    partition_case,
-    partition_states,
-)
+from kraft_audit.rules.columns.partition_cases import partition_case
+from kraft_audit.rules.columns.partition_states import Episode, PartitionChanges, PartitionStates, partition_states
 from kraft_audit.rules.finding_keys import partition_key
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Scope, Thresholds

@@ -17,7 +17,8 @@ from kraft_audit.rules.columns.loss_holders import Loss, losses
 from kraft_audit.rules.columns.loss_texts import LABEL_TEXTS, REASON_TEXTS, holder_text, loss_text, proof_text
 from kraft_audit.rules.columns.nodes import broker_states, status_text
 from kraft_audit.rules.columns.open_episodes import as_table_rows, rows_at, with_previous
-from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
+from kraft_audit.rules.columns.partition_cases import partition_case
+from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.columns.witness_rows import witness_rows
 from kraft_audit.rules.columns.witnesses import Label
 from kraft_audit.rules.registry import rule

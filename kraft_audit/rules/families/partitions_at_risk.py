@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.frame import distinct
+from kraft_audit.rules.columns.frame import distinct, ranges
 from kraft_audit.rules.columns.log_batches import batches_of_operations, operation_ends
-from kraft_audit.rules.columns.nodes import BrokerStates, absences, broker_states, is_active, status_text
+from kraft_audit.rules.columns.nodes import STATUSES, UP, BrokerStates, absences, broker_states, status_text
 from kraft_audit.rules.columns.open_episodes import as_table_rows, begins_of, is_value, rows_at, with_previous
+from kraft_audit.rules.columns.partition_cases import Span, cases_where_known, last_row, partition_cases, row_spans
 from kraft_audit.rules.columns.partition_states import (
     Episode,
     PartitionStates,
     alone,
-    cases_where_known,
-    last_row,
     offline,
-    partition_cases,
     partition_states,
     under_min_isr,
 )
@@ -209,6 +207,29 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     spans = {broker: _spans_away(history, broker, known) for broker, known in broker_states(history).items()}
     if not any(len(began) for began, _ in spans.values()):
         return
+    judged_at, listed_from, listed_to = _listed_while_away(history, states, spans)
+    condition = judged_at < UNREACHED_OFFSET
+    episodes = states.episodes(condition)
+    if not episodes:
+        return
+    starts = np.array([episode.start for episode in episodes], np.int64)
+    rows = np.flatnonzero(condition)
+    until = np.maximum.reduceat(listed_to[rows], np.searchsorted(rows, starts))
+    away = _who_is_away(history, states, starts, judged_at[starts])
+    described = zip(states.descriptions(starts), away, strict=True)
+    summaries = (f"{state}: {who or 'a member was fenced meanwhile'}" for state, who in described)
+    listed = _listed_spans(history, listed_from[starts], until, row_spans(states, episodes))
+    yield from cases_where_known(history, states, episodes, summaries, judged_at, listed)
+
+
+def _listed_while_away(
+    history: ClusterHistory, states: PartitionStates, spans: Mapping[int, tuple[Rows, Rows]]
+) -> tuple[Rows, Rows, Rows]:
+    """Of each row after which record it was judged, and from which offset until which one a member was away and listed.
+
+    Where none was, the first two are UNREACHED_OFFSET. A last member that stays listed without a leader is left out, as
+    an ISR is never empty.
+    """
     isr = states.changes.lists["isr"]
     until, row_of_change = states.next_offset, states.row_of_change()
     sole = (isr.lengths == 1) & (states.changes.leader == -1)
@@ -228,39 +249,36 @@ def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         np.minimum.at(judged_at, rows[lasts], ends[lasts] - 1)
         np.minimum.at(listed_from, rows[lasts], first[lasts])
         np.maximum.at(listed_to, rows[lasts], last[lasts])
+    return judged_at, listed_from, listed_to
 
-    def describe(episode: Episode) -> str:
-        row = episode.start
-        at = int(judged_at[row])
-        dead = [
-            status_text(history, broker, at)
-            for broker in states.nodes("isr", row)
-            if (s := broker_states(history).get(broker)) is not None and not is_active(s.at(at))
-        ]
-        return f"{states.describe(row)}: {', '.join(dead) or 'a member was fenced meanwhile'}"
 
-    condition = judged_at < UNREACHED_OFFSET
+def _who_is_away(history: ClusterHistory, states: PartitionStates, rows: Rows, offsets: Rows) -> list[str]:
+    """The ISR members of each row that were not up after the record at its offset: "broker 12 fenced"."""
+    isr, of_table = states.changes.lists["isr"], states.order[rows]
+    counts = isr.lengths[of_table].astype(np.int64)
+    members, row_of = isr.values[ranges(isr.starts[of_table], counts)], np.repeat(np.arange(len(rows)), counts)
+    statuses = np.full(len(members), STATUSES.index(UP))
+    for broker, known in broker_states(history).items():
+        its = np.flatnonzero(members == broker)
+        statuses[its] = known.statuses_at(offsets[row_of[its]])
+    is_away = statuses != STATUSES.index(UP)
+    away = [""] * len(rows)
+    columns = (column[is_away].tolist() for column in (row_of, members, statuses))
+    for row, broker, status in zip(*columns, strict=True):
+        before = f"{away[row]}, " if away[row] else ""
+        away[row] = f"{before}broker {broker} {STATUSES[status]}"
+    return away
+
+
+def _listed_spans(history: ClusterHistory, froms: Rows, tos: Rows, of_rows: Iterable[Span]) -> Iterator[Span]:
+    """The spans in which brokers were away and listed: each begins and ends with a change of a broker or a row."""
     times = {row["from_offset"]: row["timestamp_ms"] for row in history.rows("broker_changes")}
-    rows = {(states.name(row), int(states.from_offset[row])): row for row in np.flatnonzero(condition).tolist()}
-    for case in cases_where_known(history, states, condition, judged_at, describe):
-        row = rows[case.subject, case.from_offset or 0]
-        end = row + 1
-        while end < len(states) and condition[end] and not states.is_first[end]:
-            end += 1
-        yield _while_away(case, int(listed_from[row]), int(listed_to[row:end].max()), times)
-
-
-def _while_away(case: Case, from_offset: int, to_offset: int, times: Mapping[int, int]) -> Case:
-    """A case with the span in which the broker was away and listed: it begins and ends with a change of either."""
-    if case.undecided is not None:
-        return case
-    is_open = to_offset == UNREACHED_OFFSET
-    return case._replace(
-        from_offset=from_offset,
-        from_ms=times.get(from_offset, case.from_ms),
-        to_offset=None if is_open else to_offset,
-        to_ms=None if is_open else times.get(to_offset, case.to_ms),
-    )
+    for from_offset, to_offset, (_, _, from_ms, to_ms) in zip(froms.tolist(), tos.tolist(), of_rows, strict=True):
+        began_ms = times.get(from_offset, from_ms)
+        if to_offset == UNREACHED_OFFSET:
+            yield from_offset, None, began_ms, None
+        else:
+            yield from_offset, to_offset, began_ms, times.get(to_offset, to_ms)
 
 
 def _spans_away(history: ClusterHistory, broker: int, known: BrokerStates) -> tuple[Rows, Rows]:

@@ -12,7 +12,8 @@ from kraft_audit.rules.columns.frame import rows_with
 from kraft_audit.rules.columns.kafka_commands import broker_server, unregister_broker
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.open_episodes import began_at, key_of_row
-from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_case, partition_states
+from kraft_audit.rules.columns.partition_cases import partition_case
+from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.columns.reassignments import entry_without, reassign
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import Case, Evidence, Scope, Thresholds
