@@ -10,7 +10,7 @@ import typer
 from kraft_audit.commands.arguments import POINT, POINT_HELP, ConfiguredLogs, OutputFormat, place_of, state_at_place
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, remark_on_key
-from kraft_audit.commands.state import BOOKKEEPING, TABLE_OF, PartOption, StatePart, chosen_parts, rows_of, tables_of
+from kraft_audit.commands.state import BOOKKEEPING, PartOption, StatePart, chosen_parts, rows_of, table_of, tables_of
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import natural
 
@@ -99,7 +99,4 @@ def _subject(part: StatePart, row: Mapping[str, Any]) -> str:
         return f"{row['topic']}-{row['partition']} ({row['topic_id']})"
     if part is StatePart.VOTERS:
         return f"{row['voter_id']}-{row['directory_id'] or ''}"
-    from kraft_audit.tables.silver import SILVER
-
-    key = SILVER[TABLE_OF[part.value]].key
-    return " ".join(str(row[name]) for name in key if name not in BOOKKEEPING and row[name] not in (None, ""))
+    return " ".join(str(row[name]) for name in table_of(part).subject if row[name] not in (None, ""))

@@ -17,16 +17,8 @@ from kraft_audit.text.output import Format, OutputRow, ShownColumn
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
     from kraft_audit.replay.cluster_state import ClusterState, Moment
+    from kraft_audit.tables.contract import Table
 
-TABLE_OF: Final[Mapping[str, str]] = {
-    "brokers": "broker_changes",
-    "controllers": "controller_changes",
-    "topics": "topic_changes",
-    "partitions": "partition_changes",
-    "configs": "config_changes",
-    "features": "feature_changes",
-    "security": "security_changes",
-}
 # Which record made a row, and bookkeeping: not part of the state.
 BOOKKEEPING: Final = frozenset(
     {
@@ -55,7 +47,7 @@ FIRST_FOR_PEOPLE: Final = {
 
 
 class StatePart(enum.StrEnum):
-    """The parts of a state, as its JSON names them."""
+    """The parts of a state, as its JSON names them and in its order: every part that a table's contract names."""
 
     BROKERS = "brokers"
     CONTROLLERS = "controllers"
@@ -142,26 +134,31 @@ def rows_of(part: StatePart, state: ClusterState) -> list[dict[str, Any]]:
     """The rows of a part that exist then. The columns that name a row's record are None."""
     if part is StatePart.VOTERS:
         return [] if state.voter_set is None else list(state.voter_set["voters"])
-    return [{**row, **NO_PROVENANCE} for row in state.existing(TABLE_OF[part.value])]
+    return [{**row, **NO_PROVENANCE} for row in state.existing(table_of(part).name)]
+
+
+def table_of(part: StatePart) -> Table:
+    """The contract of the table that a part's rows are states of; of the voters, the table of their sets."""
+    from kraft_audit.tables.silver import SILVER
+
+    return next(table for table in SILVER.values() if table.part == part.value)
 
 
 def part_columns(part: StatePart) -> list[str]:
     """The columns of those rows."""
-    from kraft_audit.tables.silver import SILVER, VOTER_SETS
-
+    table = table_of(part)
     if part is StatePart.VOTERS:
-        return [field.name for field in VOTER_SETS.schema.field("voters").type.value_type]
-    return list(SILVER[TABLE_OF[part.value]].column_names)
+        return [field.name for field in table.schema.field("voters").type.value_type]
+    return list(table.column_names)
 
 
 def tables_of(parts: tuple[StatePart, ...]) -> frozenset[str]:
     """The tables to replay for these parts: partitions need topics and configs too."""
-    wanted = {TABLE_OF[part.value] for part in parts if part is not StatePart.VOTERS}
     if StatePart.PARTITIONS in parts:
         from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 
         return REPLAY_TABLES
-    return frozenset(wanted)
+    return frozenset(table_of(part).name for part in parts if part is not StatePart.VOTERS)
 
 
 def _print(

@@ -22,6 +22,8 @@ from kraft_audit.rules.judging import by_severity
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
 from kraft_audit.rules.rule_settings import WaiverCount
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.silver import CONFIG_CHANGES, PARTITION_CHANGES, SILVER, TOPIC_CHANGES
 from kraft_audit.text.readable import committed_text, duration, nouns, plural, when
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
@@ -315,22 +317,19 @@ def _place(row: TableRow) -> str:
 
 
 TOPICS_NAMED: Final = 3
-COUNTED: Final = (
-    ("config_changes", "config write"),
-    ("broker_changes", "broker change"),
-    ("controller_changes", "controller registration"),
-    ("feature_changes", "feature level"),
-    ("security_changes", "ACL, quota or credential change"),
-    ("voter_sets", "voter change"),
+COUNTED: Final = sorted(
+    (table for table in SILVER.values() if table.change and table not in (PARTITION_CHANGES, TOPIC_CHANGES)),
+    key=lambda table: table is not CONFIG_CHANGES,
 )
+"""The tables of which rows are counted, what people write first; topics and partitions are named instead."""
 
 
 def operations_from(history: ClusterHistory, from_offset: int) -> list[str]:
     """What the records from `from_offset` on do, topics first; empty where they only keep the log going."""
-    partitions = _rows_from(history, "partition_changes", from_offset)
+    partitions = _rows_from(history, PARTITION_CHANGES, from_offset)
     by_topic = Counter(topic for topic, _ in {(row["topic"], row["partition"]) for row in partitions if row["exists"]})
     texts = []
-    created = {row["topic"]: row["exists"] for row in _rows_from(history, "topic_changes", from_offset)}
+    created = {row["topic"]: row["exists"] for row in _rows_from(history, TOPIC_CHANGES, from_offset)}
     for exists, verb in ((True, "created"), (False, "removed")):
         names = [name for name, is_there in created.items() if is_there is exists]
         shown = [f'"{name}"' + (f" with {plural(by_topic[name], 'partition')}" if exists else "") for name in names]
@@ -339,14 +338,14 @@ def operations_from(history: ClusterHistory, from_offset: int) -> list[str]:
         if names:
             texts.append(f"{nouns('topic', shown)} {verb}")
     changed = sum(1 for row in partitions if row["topic"] not in created)
-    texts += [plural(changed, "partition change")] if changed else []
-    for table, what in COUNTED:
+    texts += [plural(changed, PARTITION_CHANGES.change)] if changed else []
+    for table in COUNTED:
         count = len(_rows_from(history, table, from_offset))
-        texts += [plural(count, what)] if count else []
+        texts += [plural(count, table.change)] if count else []
     return texts
 
 
-def _rows_from(history: ClusterHistory, name: str, from_offset: int) -> list[TableRow]:
-    table = history.chunked_table(name)
-    rows: list[TableRow] = table.filter(pc.greater_equal(table["from_offset"], from_offset)).to_pylist()
+def _rows_from(history: ClusterHistory, table: Table, from_offset: int) -> list[TableRow]:
+    known = history.chunked_table(table.name)
+    rows: list[TableRow] = known.filter(pc.greater_equal(known["from_offset"], from_offset)).to_pylist()
     return rows

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from kraft_audit.replay.state_machines import TOPIC_RESOURCE
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log
+from kraft_audit.tables.silver import PARTITION_CHANGES, SNAPSHOT, STATE_TABLES
 from kraft_audit.text.readable import HOUR_MS, is_time, moment_of
 
 NONE: Final = "none"
@@ -31,16 +32,6 @@ FIELDS: Final = {
     "broker_id": r'"brokerId":(?P<found>\d+)',
     "resource": rf'"resourceType":{TOPIC_RESOURCE},"resourceName":"(?P<found>(?:[^"\\]|\\.)*)"',
 }
-CAUSES: Final = {
-    "broker_changes": "broker",
-    "controller_changes": "controller",
-    "topic_changes": "topic",
-    "config_changes": "config",
-    "feature_changes": "feature",
-    "security_changes": "security",
-}
-"""Tables whose rows say why a record was written, and the word before the cause."""
-
 NumberColumn = npt.NDArray[np.int64]
 
 
@@ -176,15 +167,15 @@ def _causes(history: ClusterHistory) -> tuple[dict[int, str], dict[int, str]]:
     """Why the record at an offset was written, and whose event it was, where a replayed table says so."""
     causes: dict[int, str] = {}
     brokers: dict[int, str] = {}
-    for name, word in CAUSES.items():
-        for row in history.rows(name):
-            if row["cause"] != "snapshot":
-                causes[row["from_offset"]] = f"{word} {row['cause'].replace('_', ' ')}"
-    table = history.table("partition_changes").select(["from_offset", "cause", "cause_broker_id"])
-    table = table.filter(pc.is_valid(table["cause"]))
-    for row in table.to_pylist():
-        if row["cause"] != "snapshot":
-            causes.setdefault(row["from_offset"], f"partition {row['cause'].replace('_', ' ')}")
+    for table in STATE_TABLES.values():
+        for row in history.rows(table.name) if table is not PARTITION_CHANGES else ():
+            if row["cause"] != SNAPSHOT:
+                causes[row["from_offset"]] = f"{table.subject_noun} {row['cause'].replace('_', ' ')}"
+    changes = history.table(PARTITION_CHANGES.name).select(["from_offset", "cause", "cause_broker_id"])
+    for row in changes.filter(pc.is_valid(changes["cause"])).to_pylist():
+        if row["cause"] != SNAPSHOT:
+            cause = f"{PARTITION_CHANGES.subject_noun} {row['cause'].replace('_', ' ')}"
+            causes.setdefault(row["from_offset"], cause)
             if row["cause_broker_id"] is not None:
                 brokers.setdefault(row["from_offset"], f"broker {row['cause_broker_id']}")
     return causes, brokers

@@ -14,18 +14,11 @@ from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.survey import SurveyedSnapshot
 from kraft_audit.replay.cluster_replay import ClusterReplay, drain
 from kraft_audit.replay.replay_state import ReplayBase, load_replay
-from kraft_audit.rules.cluster_history import CONTRACTS, SnapshotCheck
+from kraft_audit.rules.cluster_history import SnapshotCheck
+from kraft_audit.tables.contract import Table
+from kraft_audit.tables.silver import STATE_TABLES
 from kraft_codec.schemas.releases import ELR_FEATURE
 
-SUBJECTS: Final = {
-    "partition_changes": ("topic_id", "partition"),
-    "broker_changes": ("broker_id",),
-    "controller_changes": ("controller_id",),
-    "topic_changes": ("topic_id",),
-    "config_changes": ("resource_type", "resource_name", "name"),
-    "feature_changes": ("name",),
-    "security_changes": ("kind", "subject"),
-}
 NOT_STATE: Final = {
     *("cluster_id", "plan", "from_offset", "from_epoch", "timestamp_ms"),
     *("cause", "possible_causes", "cause_broker_id", "election"),
@@ -34,8 +27,8 @@ NOT_IN_SNAPSHOTS: Final = {"expected_elr", "effective_min_isr", "high_watermark_
 """Columns that no snapshot holds: the replay computes them from settings that may differ with the active controller."""
 ELR_COLUMNS: Final = {"elr", "last_known_elr"}
 COMPARED_COLUMNS: Final = {
-    name: [column.name for column in CONTRACTS[name].columns if column.name not in NOT_STATE | NOT_IN_SNAPSHOTS]
-    for name in SUBJECTS
+    name: [column for column in table.column_names if column not in NOT_STATE | NOT_IN_SNAPSHOTS]
+    for name, table in STATE_TABLES.items()
 }
 STATE_DIFFERENCES_MAX: Final = 50
 SnapshotRecords = Callable[[str, int], Iterator[RecordColumns]]
@@ -56,7 +49,7 @@ class StateComparison:
     def _new(self) -> ClusterReplay:
         return ClusterReplay(
             cluster_id=self._plan.cluster_id,
-            tables=frozenset(SUBJECTS),
+            tables=frozenset(STATE_TABLES),
             defaults=dict(self._plan.defaults),
             emit_from_offset=(1 << 62) - 1,  # emits no row: only the state is asked for
         )
@@ -148,29 +141,29 @@ def _differences(replayed: ClusterReplay, loaded: ClusterReplay) -> Iterator[str
     has_elr = any(
         row["name"] == ELR_FEATURE and row["feature_level"] > 0 for row in left["feature_changes"].to_pylist()
     )
-    for name, subject in SUBJECTS.items():
+    for name, table in STATE_TABLES.items():
         columns = [column for column in COMPARED_COLUMNS[name] if has_elr or column not in ELR_COLUMNS]
         mine, theirs = left[name].select(columns), right[name].select(columns)
         if mine.equals(theirs):
             continue
         rows = [_comparable(row) for row in mine.to_pylist()], [_comparable(row) for row in theirs.to_pylist()]
-        yield from _rows_that_differ(name, subject, *rows)
+        yield from _rows_that_differ(table, *rows)
 
 
 def _state(replay: ClusterReplay) -> dict[str, pa.Table]:
     """What is compared of everything that exists, each table in the order of its subjects."""
-    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in SUBJECTS}
+    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in STATE_TABLES}
     for name, batch in replay.state(0, 0, 0):
         if name not in batches:
             continue  # a replay that was kept has all tables
         batches[name].append(batch.select(COMPARED_COLUMNS[name]))  # the other columns' memory is let go
-    return {name: _sorted(name, batches.pop(name)) for name in SUBJECTS}
+    return {name: _sorted(table, batches.pop(name)) for name, table in STATE_TABLES.items()}
 
 
-def _sorted(name: str, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    schema = pa.schema([CONTRACTS[name].schema.field(column) for column in COMPARED_COLUMNS[name]])
-    table = pa.Table.from_batches(batches, schema)
-    return table.sort_by([(column, "ascending") for column in SUBJECTS[name]]).combine_chunks()
+def _sorted(table: Table, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    schema = pa.schema([table.schema.field(column) for column in COMPARED_COLUMNS[table.name]])
+    rows = pa.Table.from_batches(batches, schema)
+    return rows.sort_by([(column, "ascending") for column in table.subject]).combine_chunks()
 
 
 def _comparable(row: dict[str, Any]) -> dict[str, Any]:
@@ -180,16 +173,14 @@ def _comparable(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "state": json.loads(row["state"]).get("next_producer_id")}
 
 
-def _rows_that_differ(
-    name: str, subject: Sequence[str], mine: list[dict[str, Any]], theirs: list[dict[str, Any]]
-) -> Iterator[str]:
-    left = {tuple(row[column] for column in subject): row for row in mine}
-    right = {tuple(row[column] for column in subject): row for row in theirs}
+def _rows_that_differ(table: Table, mine: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> Iterator[str]:
+    left = {tuple(row[column] for column in table.subject): row for row in mine}
+    right = {tuple(row[column] for column in table.subject): row for row in theirs}
     for key in sorted(left.keys() | right.keys()):
         before, after = left.get(key), right.get(key)
         if before == after:
             continue
-        what = f"{name.removesuffix('_changes')} {' '.join(map(str, key))}"
+        what = f"{table.subject_noun} {' '.join(map(str, key))}"
         if before is None or after is None:
             yield f"{what}: {'only in the snapshot' if before is None else 'not in the snapshot'}"
             continue

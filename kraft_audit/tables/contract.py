@@ -26,7 +26,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as a contract: a row is one `grain`, `key` is unique, `retention` says what may be deleted."""
+    """A table as a contract: a row is one `grain`, `key` is unique, `retention` says what may be deleted.
+
+    The last three say how a table is part of a cluster's state. `subject`: the columns that name whose state a row is;
+    empty where a row is no subject's state. `part`: what that part of the state is called ("brokers"). `change`: what
+    counts call one row ("broker change").
+    """
 
     name: str
     layer: str
@@ -35,6 +40,9 @@ class Table:
     retention: str
     comment: str
     columns: tuple[Column, ...]
+    subject: tuple[str, ...] = ()
+    part: str = ""
+    change: str = ""
 
     schema: pa.Schema = field(init=False, repr=False, compare=False)
     """The Arrow schema, comments left out: they are no part of what Spark compares."""
@@ -47,6 +55,11 @@ class Table:
     @property
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @property
+    def subject_noun(self) -> str:
+        """What a row of a `*_changes` table is the state of: "broker"."""
+        return self.name.removesuffix("_changes")
 
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)

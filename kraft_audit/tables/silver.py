@@ -8,6 +8,7 @@ row of that subject. State taken from a snapshot stands at the last offset that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -82,6 +83,19 @@ def _changes(
     return _table(name, grain, key, *_ENVELOPE, *subject, *causes, *state)
 
 
+def _states(
+    name: str,
+    grain: str,
+    subject: Sequence[Column],
+    *state: Column,
+    part: str,
+    change: str,
+    causes: Sequence[Column] = (_CAUSE,),
+) -> Table:
+    table = _changes(name, grain, subject, *state, causes=causes)
+    return replace(table, subject=tuple(column.name for column in subject), part=part, change=change)
+
+
 LEADER_EPOCHS: Final = _surveyed(
     "leader_epochs",
     "one leader epoch on one branch, or an epoch without a leader",
@@ -123,28 +137,32 @@ WATERMARKS: Final = _table(
     required("high_evidence", TEXTS, "what excludes everything from high on, one fact a line"),
     nullable("undecided", TEXT, "why low and high differ or high is null; null where they are equal"),
 )
-VOTER_SETS: Final = _surveyed(
-    "voter_sets",
-    "one voter set on one branch, in effect from the moment it was appended",
-    ("from_offset", "from_epoch"),
-    required(
-        "from_offset",
-        INT64,
-        "offset of its record, of a static set the LeaderChange that first lists it; -1: the first set",
+VOTER_SETS: Final = replace(
+    _surveyed(
+        "voter_sets",
+        "one voter set on one branch, in effect from the moment it was appended",
+        ("from_offset", "from_epoch"),
+        required(
+            "from_offset",
+            INT64,
+            "offset of its record, of a static set the LeaderChange that first lists it; -1: the first set",
+        ),
+        required("from_epoch", INT32, "epoch of its record"),
+        nullable("timestamp_ms", INT64, "append time; null where unknown"),
+        choice("source", ("static", "bootstrap", SNAPSHOT, "log"), "what holds the set"),
+        required("kraft_version", INT16, "kraft.version in effect with it"),
+        required("voters", list_of(VOTER), "the voters, ascending by id"),
+        required("added", list_of(VOTER_KEY), "voters that the set before did not have"),
+        required("removed", list_of(VOTER_KEY), "voters that only the set before had"),
+        required("endpoints_changed", NODE_IDS, "voters that stayed and got other endpoints or version ranges"),
+        nullable("target_voters", NODE_IDS, "kip642: the voters that the assignment moves to"),
+        required("canonical", BOOL, "whether the record is on the canonical log"),
+        choice("ended_by", ("in_effect", "superseded", TRUNCATED, WITHDRAWN), f"{WITHDRAWN}: no row any more"),
     ),
-    required("from_epoch", INT32, "epoch of its record"),
-    nullable("timestamp_ms", INT64, "append time; null where unknown"),
-    choice("source", ("static", "bootstrap", SNAPSHOT, "log"), "what holds the set"),
-    required("kraft_version", INT16, "kraft.version in effect with it"),
-    required("voters", list_of(VOTER), "the voters, ascending by id"),
-    required("added", list_of(VOTER_KEY), "voters that the set before did not have"),
-    required("removed", list_of(VOTER_KEY), "voters that only the set before had"),
-    required("endpoints_changed", NODE_IDS, "voters that stayed and got other endpoints or version ranges"),
-    nullable("target_voters", NODE_IDS, "kip642: the voters that the assignment moves to"),
-    required("canonical", BOOL, "whether the record is on the canonical log"),
-    choice("ended_by", ("in_effect", "superseded", TRUNCATED, WITHDRAWN), f"{WITHDRAWN}: no row any more"),
+    part="voters",
+    change="voter change",
 )
-PARTITION_CHANGES: Final = _changes(
+PARTITION_CHANGES: Final = _states(
     "partition_changes",
     "the registration of one partition after one change of it, or of its effective min ISR",
     (required("topic_id", TEXT, "topic id, 22 characters"), required("partition", INT32, "partition number")),
@@ -169,6 +187,8 @@ PARTITION_CHANGES: Final = _changes(
     required("high_watermark_can_advance", BOOL, "it has a leader and an ISR of at least effective_min_isr"),
     nullable("expected_elr", NODE_IDS, "the ELR that the shipped rules give; null: do not apply"),
     causes=_PARTITION_CAUSES,
+    part="partitions",
+    change="partition change",
 )
 EXPOSURE_CHANGES: Final = _changes(
     "exposure_changes",
@@ -182,7 +202,7 @@ EXPOSURE_CHANGES: Final = _changes(
     causes=_PARTITION_CAUSES,
 )
 _SUBJECT_EXISTS: Final = required("exists", BOOL, "false once it was removed")
-BROKER_CHANGES: Final = _changes(
+BROKER_CHANGES: Final = _states(
     "broker_changes",
     "the registration of one broker after one change",
     (required("broker_id", INT32, "broker id"),),
@@ -197,8 +217,10 @@ BROKER_CHANGES: Final = _changes(
     required("end_points", END_POINTS, "listeners"),
     required("features", FEATURES, "supported feature ranges"),
     required("is_migrating_zk_broker", BOOL, "a ZooKeeper broker in migration"),
+    part="brokers",
+    change="broker change",
 )
-CONTROLLER_CHANGES: Final = _changes(
+CONTROLLER_CHANGES: Final = _states(
     "controller_changes",
     "the registration of one controller after one change",
     (required("controller_id", INT32, "controller id"),),
@@ -207,15 +229,19 @@ CONTROLLER_CHANGES: Final = _changes(
     required("zk_migration_ready", BOOL, "ready for the migration from ZooKeeper"),
     required("end_points", END_POINTS, "listeners"),
     required("features", FEATURES, "supported feature ranges"),
+    part="controllers",
+    change="controller registration",
 )
-TOPIC_CHANGES: Final = _changes(
+TOPIC_CHANGES: Final = _states(
     "topic_changes",
     "a topic created or removed",
     (required("topic_id", TEXT, "topic id, 22 characters"),),
     _SUBJECT_EXISTS,
     required("topic", TEXT, "topic name"),
+    part="topics",
+    change="topic change",
 )
-CONFIG_CHANGES: Final = _changes(
+CONFIG_CHANGES: Final = _states(
     "config_changes",
     "one config key of one resource after one write",
     (
@@ -225,15 +251,19 @@ CONFIG_CHANGES: Final = _changes(
     ),
     _SUBJECT_EXISTS,
     nullable("value", TEXT, "value, a fingerprint where it may be a secret; null once deleted"),
+    part="configs",
+    change="config write",
 )
-FEATURE_CHANGES: Final = _changes(
+FEATURE_CHANGES: Final = _states(
     "feature_changes",
     "the level of one feature after one change",
     (required("name", TEXT, "feature name; kraft.version from its control record"),),
     _SUBJECT_EXISTS,
     required("feature_level", INT16, "finalized level, 0 for none"),
+    part="features",
+    change="feature level",
 )
-SECURITY_CHANGES: Final = _changes(
+SECURITY_CHANGES: Final = _states(
     "security_changes",
     "one ACL, quota, SCRAM credential, token or producer id block after one change",
     (
@@ -242,6 +272,8 @@ SECURITY_CHANGES: Final = _changes(
     ),
     _SUBJECT_EXISTS,
     nullable("state", TEXT, "its fields as JSON, secrets as fingerprints; null once removed"),
+    part="security",
+    change="ACL, quota or credential change",
 )
 
 REPLAYS: Final = Table(
@@ -298,3 +330,5 @@ SILVER: Final = tables_by_name(
     SECURITY_CHANGES,
     REPLAYS,
 )
+STATE_TABLES: Final = tables_by_name(*(table for table in SILVER.values() if table.subject))
+"""The tables whose newest row of each subject is what a cluster knows of it."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.log_facts import BATCH_COPIES
-from kraft_audit.rules.carried.carried_rows import CHANGES, OF_CAPTURES, CarriedRows
+from kraft_audit.rules.carried.carried_rows import OF_CAPTURES, CarriedRows
 from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.carried.continued_history import history_of, until
 from kraft_audit.rules.cluster_history import ClusterHistory
@@ -21,6 +21,7 @@ from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.open_episodes import begin_of
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, Status
+from kraft_audit.tables.silver import STATE_TABLES
 
 _TIMES: Final = frozenset({"timestamp_ms", "base_timestamp_ms", "max_timestamp_ms", "last_timestamp_ms"})
 Episode = tuple[str, str, int | None]
@@ -67,7 +68,7 @@ def _episode(finding: Finding) -> Episode:
 def new_rows(whole: ClusterHistory, before: ClusterHistory, to_offset: int) -> ClusterHistory:
     """What a history has that an earlier one, judged up to an offset, has not."""
     tables = dict(whole.tables)
-    for name in CHANGES:
+    for name in STATE_TABLES:
         tables[name] = tables[name].filter(pc.greater_equal(tables[name]["from_offset"], to_offset))
     tables["records"] = tables["records"].filter(pc.greater_equal(tables["records"]["offset"], to_offset))
     for name in (each for each in OF_CAPTURES[:-1] if each != BATCH_COPIES.name):
@@ -97,7 +98,7 @@ def operation_ends_of(history: ClusterHistory) -> list[int]:
     log = canonical_log(history)
     if len(log.last_offset):
         return [offset + 1 for offset in log.last_offset.tolist()]
-    offsets = {offset for name in CHANGES for offset in history.chunked_table(name)["from_offset"].to_pylist()}
+    offsets = {offset for name in STATE_TABLES for offset in history.chunked_table(name)["from_offset"].to_pylist()}
     return sorted({*offsets, max(offsets, default=0) + 1})
 
 

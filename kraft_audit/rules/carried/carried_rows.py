@@ -24,11 +24,9 @@ from kraft_audit.rules.columns.batch_copies import every_row
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import RuleSettings
 from kraft_audit.tables.kept_parts import KeptPartsError, columns_from_bytes, columns_to_bytes, pack, unpack
-from kraft_audit.tables.silver import PARTITION_CHANGES, SILVER
+from kraft_audit.tables.silver import PARTITION_CHANGES, STATE_TABLES
 
-CHANGES: Final = tuple(name for name in SILVER if name.endswith("_changes") and name != "exposure_changes")
-"""The tables where a subject's newest row says what holds."""
-SMALL_CHANGES: Final = tuple(name for name in CHANGES if name != PARTITION_CHANGES.name)
+SMALL_CHANGES: Final = tuple(name for name in STATE_TABLES if name != PARTITION_CHANGES.name)
 OF_CAPTURES: Final = ("captures", "batches", BATCH_COPIES.name, "decode_errors", "watermarks", "records")
 """Tables of what disks held."""
 WHOLE: Final = ("decode_errors", "feature_changes")

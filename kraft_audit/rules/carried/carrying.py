@@ -28,7 +28,6 @@ from kraft_audit.rules.carried.carried_captures import (
     taken,
 )
 from kraft_audit.rules.carried.carried_rows import (
-    CHANGES,
     FROM_THE_SURVEY,
     SMALL_CHANGES,
     WHOLE,
@@ -47,7 +46,7 @@ from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, RowNumbers, Scope
 from kraft_audit.tables.bronze import DECODE_ERRORS
 from kraft_audit.tables.number_arrays import Mask, Rows
-from kraft_audit.tables.silver import SILVER, TOPIC_CHANGES
+from kraft_audit.tables.silver import STATE_TABLES, TOPIC_CHANGES
 
 STAYS_KNOWN: Final = frozenset({"broker_changes", "controller_changes"})
 """Of these a subject's newest row matters after it is gone: a broker that was registered once is no unknown one."""
@@ -96,7 +95,7 @@ def carry(
     history.forget()
     of_whole = (*WHOLE, *FROM_THE_SURVEY)
     tables |= {name: normal_rows(name, history.chunked_table(name)) for name in of_whole if history.has(name)}
-    tables |= {name: _rows_of(history, name, wanted[name]) for name in CHANGES if name not in WHOLE}
+    tables |= {name: _rows_of(history, name, wanted[name]) for name in STATE_TABLES if name not in WHOLE}
     if DECODE_ERRORS.name in tables:
         tables[DECODE_ERRORS.name] = once_each(tables[DECODE_ERRORS.name])
     return CarriedRows(
@@ -168,7 +167,7 @@ def _of_topics(history: ClusterHistory, open_findings: Sequence[Finding]) -> Row
 def _keys(history: ClusterHistory, name: str) -> Rows:
     """A number for each row's subject."""
     table = history.chunked_table(name)
-    columns = [table[column] for column in SILVER[name].key[1:-1]]
+    columns = [table[column] for column in STATE_TABLES[name].subject]
     return numbered(*(coded(c)[0] if pa.types.is_string(c.type) else c.to_numpy().astype(np.int64) for c in columns))
 
 

@@ -20,7 +20,6 @@ from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.quorum.quorum_tables import epochs_in_order, in_sequence, persisted_leaders, rows_without_records
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, STATIC
 from kraft_audit.rules.carried.carried_rows import (
-    CHANGES,
     FROM_THE_SURVEY,
     OF_CAPTURES,
     CarriedRows,
@@ -34,7 +33,7 @@ from kraft_audit.rules.columns.log_batches import CANONICAL_LOG, LOG_BATCHES, ca
 from kraft_audit.rules.families.log_files import TAILS
 from kraft_audit.tables.bronze import DECODE_ERRORS, TRUNCATED
 from kraft_audit.tables.contract import with_column
-from kraft_audit.tables.silver import LEADER_EPOCHS, SNAPSHOT, WITHDRAWN, WITHOUT_LEADER
+from kraft_audit.tables.silver import LEADER_EPOCHS, SNAPSHOT, STATE_TABLES, WITHDRAWN, WITHOUT_LEADER
 
 
 def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None) -> ClusterHistory:
@@ -43,7 +42,7 @@ def until(history: ClusterHistory, to_offset: int, waiting_to: int | None = None
     `waiting_to` is up to where records wait for the end of their transaction: its marks are not read again.
     """
     tables = dict(history.tables)
-    for name in (*CHANGES, "records"):
+    for name in (*STATE_TABLES, "records"):
         if name in tables:
             table, column = tables[name], "offset" if name == "records" else "from_offset"
             end = to_offset if name != "records" or waiting_to is None else max(to_offset, waiting_to)
@@ -68,13 +67,13 @@ def _before(table: pa.Table, is_before: pa.ChunkedArray) -> pa.Table:
 
 def begins_below(history: ClusterHistory, offset: int) -> bool:
     """Whether something changed before an offset."""
-    tables = [history.tables[name]["from_offset"] for name in CHANGES if name in history.tables]
+    tables = [history.tables[name]["from_offset"] for name in STATE_TABLES if name in history.tables]
     return any(pc.min(rows).as_py() < offset for rows in tables if len(rows))
 
 
 def ends_at(history: ClusterHistory, to_offset: int) -> bool:
     """Whether a history has nothing from an offset on, so that `until` says the same of it at the same time."""
-    tables = [history.tables[name]["from_offset"] for name in CHANGES if name in history.tables]
+    tables = [history.tables[name]["from_offset"] for name in STATE_TABLES if name in history.tables]
     last = max((pc.max(offsets).as_py() for offsets in tables if len(offsets)), default=-1)
     last = max([last, *(each.offset for each in history.contradictions or ())])
     return last < to_offset and history.end_ms == _time_at_end(history, to_offset)

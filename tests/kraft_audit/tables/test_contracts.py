@@ -12,8 +12,11 @@ import pytest
 
 from kraft_audit.capture.decoded_records import record_type_schema, record_types
 from kraft_audit.capture.plan import Selection
+from kraft_audit.commands.state import StatePart
+from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, BRONZE, CAPTURES, DECODE_ERRORS, NODE_CARDS, RECORDS
 from kraft_audit.tables.contract import build_batch, build_rows, slices
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, SILVER, STATE_TABLES
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
@@ -37,6 +40,18 @@ def test_a_contract_says_everything(table: Any) -> None:
         assert column.name == column.name.lower()
         assert not column.name.endswith("_ms") or column.type == pa.int64()
     assert table.schema.names == list(names)
+
+
+def test_every_table_of_states_is_a_part_of_the_state() -> None:
+    """A table is added by its contract: the comparison of snapshots, counts and costs of the log read it there."""
+    replayed = REPLAY_TABLES - {EXPOSURE_CHANGES.name}
+    assert STATE_TABLES.keys() == replayed, "a table that is replayed has no subject in its contract"
+    for table in STATE_TABLES.values():
+        assert table.key == ("cluster_id", *table.subject, "from_offset"), table.name
+        assert table.part, table.name
+        assert table.change, table.name
+    parts = [table.part for table in SILVER.values() if table.part]
+    assert sorted(parts) == sorted(StatePart), "commands.state.StatePart has other parts than the contracts"
 
 
 def row_of(table: Any) -> dict[str, Any]:
