@@ -242,7 +242,8 @@ def _is_as_read(pack: FilePath, lake: str, *, is_whole: bool) -> bool:
     need_packages("evidence --lake", LAKE_PACKAGES, "lake")
     from kraft_audit.findings.pack.pack_verification import pack_chains, verify_pack
     from kraft_audit.lake.committed_chain import compare_chain
-    from kraft_audit.lake.delta import DeltaLake, require_lake
+    from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.lake import require_lake
     from kraft_audit.lake.lake_paths import absolute
 
     if not is_whole and not verify_pack(pack).is_whole:

@@ -16,7 +16,7 @@ from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
 
 if TYPE_CHECKING:
-    from kraft_audit.lake.delta import Lake
+    from kraft_audit.lake.lake import Lake
     from kraft_audit.lake.maintenance import Maintainer
 
 COLUMNS: Final = table_columns(

@@ -73,7 +73,8 @@ def register(
     if out is not None:
         refuse_filled(out)
     from kraft_audit.lake.catalog import CATALOG_TABLES, statements
-    from kraft_audit.lake.delta import DeltaLake, require_lake
+    from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.lake import require_lake
     from kraft_audit.lake.lake_paths import absolute
 
     uri = absolute(lake, Path.cwd())

@@ -26,10 +26,10 @@ from kraft_audit.text.exit_codes import EXIT_UNREADABLE, EXIT_USAGE
 from kraft_audit.text.output import Output
 
 if TYPE_CHECKING:
-    from kraft_audit.lake.delta import Lake
     from kraft_audit.lake.gold.gold_merge import GoldEngine
     from kraft_audit.lake.gold.gold_tables import GoldTables
     from kraft_audit.lake.gold.open_incidents import ClusterSummary
+    from kraft_audit.lake.lake import Lake
     from kraft_audit.lake.ledger_state import Manifest
     from kraft_audit.lake.pipeline import Run, Step
     from kraft_audit.lake.progress import Progress, RunResult
@@ -330,10 +330,9 @@ class Engines:
         return GoldTables(self._fleet, lake, lambda: self._gold_engine(lake))
 
     def _gold_engine(self, lake: Lake) -> GoldEngine:
-        from kraft_audit.lake.delta import DeltaLake
         from kraft_audit.lake.gold.gold_merge import LocalGold
 
-        if self.is_local and isinstance(lake, DeltaLake):
+        if self.is_local and lake.small_merges is not None:
             return LocalGold(lake)
         return self._with_spark().gold_engine(lake)
 

@@ -1,1 +1,1 @@
-"""The lake without Spark: plans and their ledger, `staging`, `gold`, `quality`, `notices`. Imports no pyspark."""
+"""The lake: plans and their ledger, `staging`, `gold`, `quality`, `notices`. Imports nothing that needs a JVM."""

@@ -17,7 +17,8 @@ from kraft_audit.capture.continuity import run_begins
 from kraft_audit.capture.plan import cluster_id_of
 from kraft_audit.findings.pack.batch_chain import CommittedBatches, chain_rows
 from kraft_audit.lake.closed_plans import ClosedPlans
-from kraft_audit.lake.delta import Lake, sql_text
+from kraft_audit.lake.delta import sql_text
+from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.views import newest_batches, query_of
 from kraft_audit.tables.bronze import BATCH_KEY, BATCHES

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, get_args
+from typing import Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
@@ -21,127 +21,23 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from kraft_audit.lake.data_files import DataFile, write_rows
+from kraft_audit.lake.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, NO_VERSIONS, TABLE_PROPERTIES
 from kraft_audit.lake.lake_paths import ambiguous_part, first_outside, foreign_file, is_uri
+from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, Once
 from kraft_audit.lake.settings import Committer
 from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.bronze import PLANS
 from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import other_host
 
-# Other runs append at the same time, and each attempt re-reads the log: a few attempts are plenty, more mean a fault.
-COMMIT_ATTEMPTS: Final = 20
 _OF_READING: Final = (OSError, DeltaError, pa.ArrowException)
+DATAFUSION_WORDS: Final[EngineWords] = {
+    "explode": "unnest",
+    "sequence": "generate_series",
+    "array": "make_array",
+    "by_hash": "",
+}
 NO_FILES: Final[list[tuple[str, str, list[str]]]] = [("plan", "in", [])]
 """A filter that no file meets, whatever its statistics say: no plan is one of none."""
-NO_PROPERTIES: Final[Mapping[str, str]] = {}
-NO_VERSIONS: Final[Mapping[str, int]] = {}
-TABLE_PROPERTIES: Final[Mapping[str, str]] = {
-    "delta.checkpointInterval": "50",
-    "delta.enableDeletionVectors": "false",
-    "delta.columnMapping.mode": "none",
-}
-
-
-COMMITTED_BY: Final = "kraft-audit/committer/{}"
-"""The application whose version in `plans` is 1 where the lake is committed to in this way."""
-
-
-class Lake(Protocol):
-    """What the pipeline needs of a lake. `uri` is its folder, `data_uri` the one that workers write data files into.
-
-    `committer` is what commits to it here: a lake takes one kind alone (`require_committer`).
-    """
-
-    uri: str
-    data_uri: str
-    committer: Committer
-
-    def hold(self) -> None:
-        """Before each change: make sure that no other driver changes a lake whose drivers take turns.
-
-        Raises InputError where another one has it.
-        """
-
-    def close(self) -> None:
-        """Let the next driver in."""
-
-    def exists(self, table: str) -> bool: ...
-
-    def table_uri(self, table: str) -> str:
-        """The address of the table's folder."""
-
-    def create(
-        self,
-        table: str,
-        schema: pa.Schema,
-        description: str,
-        properties: Mapping[str, str] = NO_PROPERTIES,
-        initial_versions: Mapping[str, int] = NO_VERSIONS,
-    ) -> None:
-        """Create the table if it is missing, with these properties and TABLE_PROPERTIES; two creators are no error.
-
-        `initial_versions` are versions of applications, as `versions` returns them.
-        """
-
-    def widen(self, table: str, schema: pa.Schema) -> None:
-        """Give a table the columns that its schema has got since, and allow null where the schema does.
-
-        Its rows stay as they are.
-        """
-
-    def table_id(self, table: str) -> str:
-        """The id that the table got when it was created, which stays when the lake is moved."""
-
-    def versions(self, table: str, applications: Sequence[str]) -> list[int]:
-        """The newest version of each application that committed to the table, 0 for none. Reads no data."""
-
-    def query(self, sql: str, *tables: str) -> pa.Table:
-        """SQL over tables of the lake, each under its own name."""
-
-    def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        """Add a few rows in one transaction. False, and nothing added, where `version` is already there."""
-
-    def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
-        """Add data files in one transaction. False, and nothing added, where `version` is already there."""
-
-    def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
-        """Options by which workers that cannot read the lake find the plan, and the batches of earlier plans."""
-
-
-def append_in_turn(
-    lake: Lake, table: str, application: str, schema: pa.Schema, rows_now: Callable[[], Sequence[Mapping[str, Any]]]
-) -> int:
-    """Append the rows that follow from what the table holds now; returns how many, 0 where there is nothing to add.
-
-    The version is read before the rows are made: where another run appends in between, they are made again. Raises
-    InputError where others keep appending.
-    """
-    for _ in range(COMMIT_ATTEMPTS):
-        (version,) = lake.versions(table, [application])
-        rows = rows_now()
-        if not rows or lake.append_rows(table, pa.Table.from_pylist(list(rows), schema), application, version + 1):
-            return len(rows)
-    raise InputError(lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
-
-
-def require_lake(lake: Lake) -> None:
-    """Raises InputError if there is no lake; its text says whether there is a folder at all."""
-    if lake.exists(PLANS.name):
-        return
-    if not is_uri(lake.uri) and not Path(lake.uri).is_dir():
-        raise InputError(lake.uri, "no such folder")
-    raise InputError(lake.uri, "no lake: it has no table `plans`")
-
-
-def require_committer(lake: Lake) -> None:
-    """Raises InputError if another kind of committer made the lake.
-
-    Two kinds do not see each other everywhere: Spark's log store for S3 overwrites a commit that deltalake put there.
-    """
-    for kind in get_args(Committer):
-        if kind != lake.committer and any(lake.versions(PLANS.name, [COMMITTED_BY.format(kind)])):
-            why = f"its committer is {kind}, and a second kind could overwrite its commits: `committer: {kind}` in"
-            raise InputError(lake.uri, f"{why} fleet.yaml, `--committer {kind}` on the command line")
 
 
 class DeltaLake:
@@ -198,10 +94,10 @@ class DeltaLake:
             return
         transactions = [Transaction(application, version) for application, version in initial_versions.items()]
         if not is_uri(self.uri):
-            with self._writing(table):
+            with self.writing(table):
                 Path(self.table_uri(table)).mkdir(parents=True, exist_ok=True)
         # Another run may create it at this moment. Then it is there afterwards, or the next call says why not.
-        with self._writing(table), contextlib.suppress(CommitFailedError):
+        with self.writing(table), contextlib.suppress(CommitFailedError):
             DeltaTable.create(
                 self.table_uri(table),
                 schema,
@@ -219,7 +115,7 @@ class DeltaLake:
             if all(is_nullable.get(field.name, False) >= field.nullable for field in schema):
                 return
             try:
-                with self._writing(table):
+                with self.writing(table):
                     # Replaces the schema, and of the files those of the filter: none.
                     delta_table.create_write_transaction([], "overwrite", schema, partition_filters=NO_FILES)
             except CommitFailedError:
@@ -246,6 +142,9 @@ class DeltaLake:
     def query(self, sql: str, *tables: str) -> pa.Table:
         return self.queries(*tables)(sql)
 
+    def query_as(self, sql: str, tables: Mapping[str, str]) -> pa.Table:
+        return self.queries_of({name: self.latest(table) for name, table in tables.items()})(sql)
+
     def queries(self, *tables: str) -> Callable[[str], pa.Table]:
         """A function that queries the tables as they are now; they are opened once for all queries."""
         return self.queries_of({table: self.latest(table) for table in tables})
@@ -267,10 +166,14 @@ class DeltaLake:
 
         return query
 
+    @property
+    def small_merges(self) -> DeltaMerges:
+        return DeltaMerges(self)
+
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
         if self._is_done(self.latest(table), table, application, version):
             return False
-        with self._writing(table):
+        with self.writing(table):
             file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
         return self.commit(table, [file], rows.schema, application, version)
 
@@ -283,7 +186,7 @@ class DeltaLake:
             if self._is_done(delta_table, table, application, version):
                 return False
             try:
-                with self._writing(table):
+                with self.writing(table):
                     delta_table.create_write_transaction(actions, "append", schema, commit_properties=properties)
             except CommitFailedError:
                 # Another run's commit: of the same transaction, as the next attempt will see, or of another one.
@@ -347,14 +250,14 @@ class DeltaLake:
         return None
 
     @contextlib.contextmanager
-    def _writing(self, table: str) -> Iterator[None]:
-        """A full disk or a missing permission becomes one line about the lake."""
+    def writing(self, table: str, what: str = "cannot be written") -> Iterator[None]:
+        """A full disk or a missing permission becomes one line about the lake: it comes as any of three errors."""
         try:
             yield
         except CommitFailedError:
             raise  # another commit came first, which is no error
         except (OSError, DeltaError, pa.ArrowException) as problem:
-            raise InputError(self.table_uri(table), f"cannot be written: {error_line(problem)}") from problem
+            raise InputError(self.table_uri(table), f"{what}: {error_line(problem)}") from problem
 
     @contextlib.contextmanager
     def reading(self, table: str) -> Iterator[None]:
@@ -371,6 +274,67 @@ class DeltaLake:
     def _is_done(self, delta_table: DeltaTable, table: str, application: str, version: int) -> bool:
         with self.reading(table):
             return (delta_table.transaction_version(application) or 0) >= version
+
+
+class DeltaMerges:
+    """Merges into the tables of a lake by `deltalake`."""
+
+    def __init__(self, lake: DeltaLake) -> None:
+        self._lake = lake
+
+    def merge(self, table: str, merge: Merge, once: Once | None = None) -> bool:
+        lake = self._lake
+        transactions = [] if once is None else [Transaction(once.application, once.version)]
+        for attempt in range(COMMIT_ATTEMPTS):
+            # The check and the merge use one version of the table: if another run commits between them, it wins.
+            known = lake.open(table)
+            try:
+                with lake.writing(table, "cannot be merged into"):
+                    if once is not None and (known.transaction_version(once.application) or 0) >= once.version:
+                        return False
+                    self._merge(known, merge, transactions)
+            except CommitFailedError:
+                time.sleep(min(0.05 * 2**attempt, 2.0))  # perhaps the same transaction by another run
+            else:
+                return True
+        raise InputError(lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
+
+    def _merge(self, known: DeltaTable, merge: Merge, transactions: list[Transaction]) -> None:
+        rows = merge.rows
+        if rows is None:
+            assert merge.changes is not None  # noqa: S101  # a merge has rows or the query that gives them
+            rows = self._lake.query(merge.changes(str, DATAFUSION_WORDS), *merge.tables)
+        if not rows.num_rows and transactions:
+            _record(known, transactions)
+            return
+        if merge.null_type is not None:
+            rows = rows.append_column("no_waiver", pa.nulls(rows.num_rows, merge.null_type))
+        merger = known.merge(
+            rows,
+            merge.same_row,
+            source_alias="found",
+            target_alias="known",
+            commit_properties=CommitProperties(app_transactions=transactions),
+        )
+        for clause in merge.clauses:
+            values = {name: text.format(no_waiver="found.no_waiver") for name, text in clause.values.items()}
+            if clause.action is MergeAction.DELETE:
+                merger = merger.when_matched_delete(clause.condition)
+            elif clause.action is MergeAction.UPDATE:
+                merger = merger.when_matched_update(values, clause.condition)
+            else:
+                merger = merger.when_not_matched_insert(values, clause.condition)
+        before = known.version()
+        merger.execute()
+        if transactions and known.version() == before:
+            # Without a change `deltalake` commits nothing.
+            _record(known, transactions)
+
+
+def _record(table: DeltaTable, transactions: list[Transaction]) -> None:
+    """Record in a table that a plan was merged which changes nothing in it."""
+    properties = CommitProperties(app_transactions=transactions)
+    table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
 
 
 _TERMINAL: Final = re.compile("\x1b\\[[0-9;]*m|[\x00-\x1f\x7f]+")

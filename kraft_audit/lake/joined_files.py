@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from kraft_audit.lake.data_files import TableWriter, table_folder
-from kraft_audit.lake.delta import COMMIT_ATTEMPTS
+from kraft_audit.lake.lake import COMMIT_ATTEMPTS
 from kraft_codec.errors import InputError
 
 SORTED_BYTES: Final = 256 << 20

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft_audit.lake.closed_plans import ClosedPlans
-from kraft_audit.lake.delta import DeltaLake, require_lake
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.lake import require_lake
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.tables import LAKE_TABLES

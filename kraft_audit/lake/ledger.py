@@ -24,7 +24,8 @@ import pyarrow as pa
 from kraft_audit.capture.histories import BatchStamp, SnapshotStamp
 from kraft_audit.capture.plan import cluster_id_of, plan_to_json
 from kraft_audit.lake.closed_plans import ABANDONED, CLOSED, ClosedPlans, not_abandoned
-from kraft_audit.lake.delta import COMMIT_ATTEMPTS, COMMITTED_BY, Lake, require_committer, sql_text
+from kraft_audit.lake.delta import sql_text
+from kraft_audit.lake.lake import COMMIT_ATTEMPTS, COMMITTED_BY, Lake, require_committer
 from kraft_audit.lake.ledger_state import (
     InspectedCluster,
     LedgerFile,
@@ -343,7 +344,7 @@ def _failed(row: Mapping[str, Any], exhausted: Sequence[tuple[int, str]]) -> Ins
 
 
 def delta_schema(table: str) -> pa.Schema:
-    """The table's schema as Delta stores it: with comments, and no NOT NULL inside lists, which delta-spark refuses."""
+    """The table's schema as Delta stores it: with comments, and no NOT NULL inside lists, as a committer refuses it."""
     return contract_schema(LAKE_TABLES[table])
 
 

@@ -1,9 +1,8 @@
 """Maintenance of a lake: delete old rows where asked, join small files, delete files that no version names any more.
 
-None of it changes what a query of a closed plan gives, except for rows that `keep_days` lets go. `deltalake` needs no
-JVM; liquid clustering, and lakes that Spark commits to, need delta-spark (`kraft_audit.spark.spark_lake`). deltalake
-refuses a table with liquid clustering, so with the committer deltalake small files are joined in the order of the
-configured columns. Joined rows keep the encodings in which they were staged.
+None of it changes what a query of a closed plan gives, except for rows that `keep_days` lets go. A `Maintainer` does it
+in the way of the lake's committer. deltalake refuses a table with liquid clustering, so with that committer small files
+are joined in the order of the configured columns. Joined rows keep the encodings in which they were staged.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kraft_audit.lake.closed_plans import CLOSED
-from kraft_audit.lake.delta import DeltaLake, Lake, require_committer, require_lake
+from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.joined_files import is_plain, join_files, small_files
+from kraft_audit.lake.lake import Lake, require_committer, require_lake
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS, Ledger
 from kraft_audit.lake.plan_events import OPENED, STAGED

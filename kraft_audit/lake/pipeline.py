@@ -6,7 +6,7 @@ gold tables up to the newest closed plan, whichever run closed it.
 An open plan belongs to a run that died or that works at the same time. Its clusters are its own: a new plan reads what
 changed in all others. Then the open plan is finished too, with the bytes, the files and the numbers that it fixed, if
 it is staged or reads clusters of this run's fleet; a new plan reads what changed in them since. Where nothing changed,
-there is no plan, and Spark is not started.
+there is no plan, and no engine is started.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kraft_audit.capture.path_plans import unread_lines
-from kraft_audit.lake.delta import Lake
 from kraft_audit.lake.fleet_plan import FleetPlan, plan_fleet
 from kraft_audit.lake.gold.open_incidents import ClusterSummary
+from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.lake_paths import absolute, is_uri
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import InspectedCluster, Manifest

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from kraft_audit.capture.plan import ClusterPlan, cluster_id_of
 from kraft_audit.lake.closed_plans import ABANDONED, CLOSED, ClosedPlans
-from kraft_audit.lake.delta import COMMIT_ATTEMPTS, Lake, sql_text
+from kraft_audit.lake.delta import sql_text
+from kraft_audit.lake.lake import COMMIT_ATTEMPTS, Lake
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.contract import build_rows
 from kraft_codec.errors import InputError

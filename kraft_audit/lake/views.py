@@ -1,6 +1,6 @@
 """Queries over the lake's tables: rows of closed plans only, and of silver tables only the rows that hold.
 
-The SQL runs in Spark and in DataFusion, except where a function says otherwise. Tables are only ever appended to. A
+The SQL runs in every engine, except where a function says otherwise. Tables are only ever appended to. A
 plan's row of `replays` says from which offset on its rows replace those of earlier plans, so that a query decides which
 rows hold. Rows that a later plan contradicted stay visible in the views `…_reverted`. `to_offset` (the next change of
 the same subject) and `proven` are never stored either.
@@ -142,7 +142,7 @@ def labelled_names() -> list[str]:
 def labelled_sql(name: str, reference: TableReference) -> str:
     """A gold table's rows beside the name and the labels of their cluster, as fleet.yaml last had them.
 
-    Of `clusters` the newest row of each cluster id. In Spark and in DataFusion. Raises KeyError.
+    Of `clusters` the newest row of each cluster id. In every engine. Raises KeyError.
     """
     known = f"SELECT * FROM {reference(CLUSTERS.name)}"  # noqa: S608  # a name of our own
     newest = newest_rows(known, ("cluster_id",), "valid_from_ms DESC", _columns("newest", CLUSTERS.column_names))
@@ -153,7 +153,7 @@ def labelled_sql(name: str, reference: TableReference) -> str:
 
 
 def lasting_findings(reference: TableReference) -> str:
-    """The rows of `findings` that are open, waived or undecided now, in Spark and in DataFusion.
+    """The rows of `findings` that are open, waived or undecided now, in every engine.
 
     It is the one definition of what counts as open in a lake: what a stop in order explains does not.
     """
@@ -161,7 +161,7 @@ def lasting_findings(reference: TableReference) -> str:
 
 
 def gold_view_sql(name: str, reference: TableReference, closed: ClosedPlans | None = None) -> str:
-    """One of GOLD_VIEWS, in Spark and in DataFusion; the gold tables that it reads must be there. Raises KeyError."""
+    """One of GOLD_VIEWS, in every engine; the gold tables that it reads must be there. Raises KeyError."""
     texts = _ViewTexts(reference, closed)
     canonical_epochs = f"SELECT * FROM ({texts.of(LEADER_EPOCHS.name)}) AS epochs WHERE canonical"  # noqa: S608  # ours
     gold = {table: reference(table) for table in GOLD if table != CLUSTERS.name}

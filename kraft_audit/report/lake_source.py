@@ -26,8 +26,9 @@ from deltalake import DeltaTable
 
 from kraft_audit.clusters import open_copies
 from kraft_audit.lake.closed_plans import CLOSED
-from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
+from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.gold.clusters_table import known_clusters
+from kraft_audit.lake.lake import require_lake
 from kraft_audit.lake.lake_copies import copies_alone
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import Ledger

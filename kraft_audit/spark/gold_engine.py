@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from kraft_audit.lake.delta import COMMIT_ATTEMPTS, DeltaLake, Lake
 from kraft_audit.lake.gold import gold_merge
-from kraft_audit.lake.gold.gold_merge import Merge, MergeAction, Once
 from kraft_audit.lake.gold.gold_query import GoldQuery
+from kraft_audit.lake.lake import COMMIT_ATTEMPTS, Lake
 from kraft_audit.lake.lake_paths import is_uri
+from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, Once
 from kraft_audit.lake.views import path_tables
 from kraft_audit.spark.session import is_conflict, is_connect, own_session, spark_error_line, spark_errors
 from kraft_audit.spark.source import spark_schema
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 APPLICATION_CONF: Final = "spark.databricks.delta.write.txnAppId"
 VERSION_CONF: Final = "spark.databricks.delta.write.txnVersion"
+SPARK_WORDS: Final[EngineWords] = {
+    "explode": "explode",
+    "sequence": "sequence",
+    "array": "array",
+    # Thousands of topic ids begin alike, and Spark's sort compares what they begin with first.
+    "by_hash": "xxhash64(cluster_id, topic_id, partition), ",
+}
 
 
 class SparkGold:
@@ -50,8 +57,8 @@ class SparkGold:
 
         Nor on Spark Connect, whose server may not have Delta at all.
         """
-        only_deltalake = isinstance(self._lake, DeltaLake) and (is_uri(self._lake.uri) or is_connect(self.spark))
-        return None if only_deltalake else self
+        has_others = self._lake.small_merges is not None
+        return None if has_others and (is_uri(self._lake.uri) or is_connect(self.spark)) else self
 
     def rows(self, query: GoldQuery, shape: str) -> pa.Table:
         for name, rows in query.values.items():
@@ -67,7 +74,7 @@ class SparkGold:
         return (frame if self.large_merges is None else frame.limit(gold_merge.SMALL_ROWS + 1)).toArrow()
 
     def computed(self, query: GoldQuery, shape: str) -> str:
-        return shape.format(computed=query.spark_text)
+        return shape.format(computed=query.text(SPARK_WORDS))
 
     def merge(self, table: str, merge: Merge, once: Once | None = None) -> bool:
         """Merge once by Spark's MERGE."""
@@ -94,7 +101,7 @@ class SparkGold:
 
     def _are_small(self, tables: tuple[str, ...]) -> bool:
         lake = self._lake
-        if not isinstance(lake, DeltaLake):
+        if lake.small_merges is None:
             return False
         counts = (lake.query(f"SELECT count(*) AS n FROM {name}", name) for name in tables)  # noqa: S608
         return all(int(count.column("n")[0].as_py()) <= gold_merge.SMALL_ROWS for count in counts)
@@ -115,7 +122,7 @@ class SparkGold:
             source = "TABLE merged_rows"
         else:
             assert merge.changes is not None  # noqa: S101  # a merge has rows or the query that gives them
-            source = merge.changes(self.place)
+            source = merge.changes(self.place, SPARK_WORDS)
         text = [f"MERGE INTO {self.place(table)} AS known", f"USING ({source}) AS found", f"ON {merge.same_row}"]
         for clause in merge.clauses:
             values = {name: value.format(no_waiver="NULL") for name, value in clause.values.items()}

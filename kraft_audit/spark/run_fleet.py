@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kraft_audit.lake.delta import DeltaLake, Lake
+from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.gold_tables import GoldTables
+from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.pipeline import Run

@@ -17,12 +17,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.plan import plan_from_json
 from kraft_audit.lake.data_files import ASCENDING, DataFile, table_folder
-from kraft_audit.lake.delta import (
-    COMMIT_ATTEMPTS,
-    NO_PROPERTIES,
-    NO_VERSIONS,
-    TABLE_PROPERTIES,
-)
+from kraft_audit.lake.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, NO_VERSIONS, TABLE_PROPERTIES
 from kraft_audit.lake.lake_paths import first_not_below, foreign_file, is_uri
 from kraft_audit.lake.lease import ID_FILE, LEASE_FOLDER, Lease
 from kraft_audit.lake.settings import Committer, MaintainSettings
@@ -60,9 +55,10 @@ LEASE_IN: Final = "kraft-audit/lease/"
 
 
 class SparkLake:
-    """Implements `kraft_audit.lake.delta.Lake` through a Spark session."""
+    """Implements `kraft_audit.lake.lake.Lake` through a Spark session."""
 
     committer: Committer = "spark"
+    small_merges = None
 
     def __init__(self, uri: str, staging_uri: str, session: Callable[[], SparkSession]) -> None:
         self.uri = uri.rstrip("/")
@@ -170,8 +166,11 @@ class SparkLake:
         return [transactions.get(application, 0) for application in applications]
 
     def query(self, sql: str, *tables: str) -> pa.Table:
-        for table in tables:
-            self._rows(table).createOrReplaceTempView(table)
+        return self.query_as(sql, {table: table for table in tables})
+
+    def query_as(self, sql: str, tables: Mapping[str, str]) -> pa.Table:
+        for name, table in tables.items():
+            self._rows(table).createOrReplaceTempView(name)
         return self.spark.sql(sql).toArrow()
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:

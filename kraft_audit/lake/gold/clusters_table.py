@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kraft_audit.lake.closed_plans import ClosedPlans
-from kraft_audit.lake.delta import Lake, append_in_turn
+from kraft_audit.lake.lake import Lake, append_in_turn
 from kraft_audit.lake.ledger import READ_ROWS, contract_schema
 from kraft_audit.lake.plan_events import PlanEvents
 from kraft_audit.lake.settings import ClusterSettings

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from kraft_audit.capture.plan import cluster_id_of
 from kraft_audit.lake.delta import sql_text
-from kraft_audit.lake.gold.gold_merge import GoldLake, Merge, MergeAction, MergeClause
+from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.ledger import contract_schema
+from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, MergeClause
 from kraft_audit.lake.progress import FindingCounts, failpoint
 from kraft_audit.lake.views import (
     LASTING_FINDINGS_READ,
@@ -201,7 +202,7 @@ class FindingsTable:
         # Rules do not decide about waivers: those have a merge of their own.
         judged = {name: f"found.{name}" for name in names if name not in ("finding_id", "waiver")}
 
-        def changes(reference: TableReference) -> str:
+        def changes(reference: TableReference, _: EngineWords) -> str:
             words = {"same": "finding_id", "is_same": "true", "columns": ", ".join(names)}
             return _changes(reference, FINDINGS, plan, {**words, **NO_EPISODE, **self._origins(reference, plan)})
 
@@ -220,7 +221,7 @@ class FindingsTable:
         names = [name for name in JUDGED_FINDINGS.column_names if name in own]
         judged = {name: f"found.{name}" for name in names if name not in ("finding_id", "from_offset")}
 
-        def changes(reference: TableReference) -> str:
+        def changes(reference: TableReference, _: EngineWords) -> str:
             words = {"same": "finding_id, coalesce(from_offset, from_ms)"}
             is_same = SAME_EPISODE.format("reported", "known")
             words |= {"is_same": is_same, "columns": ", ".join(names), **BY_EPISODE}
@@ -355,7 +356,7 @@ _COLUMNS: Final = tuple(name for name in INCIDENTS.column_names if name not in (
 def incidents_of(plan: int) -> Merge:
     """The merge of one plan's incidents. One that was open and is no longer found is not open."""
 
-    def changes(reference: TableReference) -> str:
+    def changes(reference: TableReference, _: EngineWords) -> str:
         tables = {"plans": PLANS, "staged": INCIDENTS_STAGED, "histories": HISTORIES, "known": INCIDENTS}
         places = {name: reference(table.name) for name, table in tables.items()}
         return sql_file("incidents_of_plan", **places, plan=plan, columns=", ".join(_COLUMNS))
@@ -377,14 +378,10 @@ def incidents_of(plan: int) -> Merge:
 def incident_findings_of(plan: int) -> Merge:
     """The merge of the findings that one plan's incidents explain."""
 
-    def changes(reference: TableReference) -> str:
-        known, staged = reference(INCIDENT_FINDINGS.name), reference(INCIDENTS_STAGED.name)
-        # One row an element: the two engines have different names for it.
-        each = "unnest" if staged == INCIDENTS_STAGED.name else "explode"
-        findings = reference(FINDINGS.name)
-        return sql_file(
-            "incident_findings_of_plan", known=known, staged=staged, findings=findings, plan=plan, each=each
-        )
+    def changes(reference: TableReference, words: EngineWords) -> str:
+        tables = {"known": INCIDENT_FINDINGS, "staged": INCIDENTS_STAGED, "findings": FINDINGS}
+        places = {name: reference(table.name) for name, table in tables.items()}
+        return sql_file("incident_findings_of_plan", **places, **words, plan=plan)
 
     values = {name: f"found.{name}" for name in ("incident_id", "finding_id", "cluster_id")}
     clauses = (

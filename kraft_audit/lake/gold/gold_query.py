@@ -1,8 +1,7 @@
-"""A query of gold: one SELECT beside its inputs, for Spark and for DataFusion.
+"""A query of gold: one SELECT beside its inputs, in SQL that every engine understands but for a few names.
 
-The texts lie in `kraft_audit/lake/sql`: NAME.spark.sql is a whole query over its inputs by name; NAME.datafusion.sql is
-the same as common table expressions, which inputs come before. Two texts where one cannot be both: DataFusion has no
-explode and no max_by, and on Spark a text without them takes ten times as long. Tests hold them equal.
+The texts lie in `kraft_audit/lake/sql`. A function that engines name differently stands in braces, as `{explode}`, and
+an engine fills in its own name.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.lake.delta import sql_text
+from kraft_audit.lake.delta import DATAFUSION_WORDS, sql_text
+from kraft_audit.lake.merges import EngineWords
 from kraft_audit.lake.views import TableReference, sql_file
 
 Select = Callable[[TableReference], str]
@@ -42,15 +42,13 @@ class GoldQuery:
     where: str = "true"
     """Which rows of the lake's inputs are wanted."""
 
-    @property
-    def spark_text(self) -> str:
-        """The query for Spark, where each input is a view of its name."""
-        return sql_file(f"{self.name}.spark", **self.words)
+    def text(self, words: EngineWords) -> str:
+        """The query for an engine that knows each input by its name."""
+        return sql_file(self.name, **self.words, **words)
 
-    @property
     def datafusion_text(self) -> str:
         """The query for DataFusion, over the lake's tables as IN_LAKE names them."""
-        return f"WITH {', '.join(self._inputs())}, {sql_file(f'{self.name}.datafusion', **self.words)}"
+        return f"WITH {', '.join(self._inputs())} SELECT * FROM ({self.text(DATAFUSION_WORDS)}) AS result"  # noqa: S608
 
     @property
     def tables(self) -> list[str]:

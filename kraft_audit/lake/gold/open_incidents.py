@@ -19,7 +19,7 @@ from kraft_audit.text.readable import plural, when
 
 if TYPE_CHECKING:
     from kraft_audit.lake.closed_plans import ClosedPlans
-    from kraft_audit.lake.delta import Lake
+    from kraft_audit.lake.lake import Lake
 
 SHOWN_CLUSTERS: Final = 20
 

@@ -1,6 +1,6 @@
 """`partition_risk` and `cluster_compliance`: how exposed each cluster was on each day, and which controls held.
 
-SQL over the lake's own tables, across clusters and time, by Spark or by DataFusion. Only clusters that a plan has read
+SQL over the lake's own tables, across clusters and time. Only clusters that a plan has read
 since, or whose findings changed, are computed again. A row is written only if it differs, so that a second run changes
 nothing.
 """
@@ -12,14 +12,14 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.lake.closed_plans import ClosedPlans
-from kraft_audit.lake.delta import DeltaLake, sql_text
+from kraft_audit.lake.delta import sql_text
 from kraft_audit.lake.gold import gold_merge
-from kraft_audit.lake.gold.gold_merge import GoldLake, Merge, MergeAction, MergeClause
+from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.gold.gold_query import GoldQuery, LakeInput
+from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, MergeClause
 from kraft_audit.lake.progress import failpoint
 from kraft_audit.lake.views import TableReference, query_of
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
@@ -70,7 +70,7 @@ FROM {table} AS old
 WHERE cluster_id IN (SELECT cluster_id FROM changed)
   AND NOT EXISTS (SELECT 1 FROM computed WHERE {old_is_new})
 """
-# Both engines run these queries: Spark, and DataFusion, which decides whether Spark has to be started at all.
+# The lake answers these queries itself, so that no engine is started where nothing changed.
 RISK_CHANGED: Final = """
 SELECT cluster_id, max(plan) AS plan
 FROM plans
@@ -126,8 +126,11 @@ class RiskTables:
         return self.gold.lake.exists(EXPOSURE_CHANGES.name) and self.gold.merged_place(PARTITION_RISK.name) < place
 
     def _compliance_changed(self, closed: ClosedPlans) -> pa.Table:
+        """The clusters whose compliance has to be computed again. `known_first_day` is counted from 1970 on."""
         sql = COMPLIANCE_CHANGED.format(is_closed=closed.where())
-        return self.gold.lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name)
+        changed = self.gold.lake.query(sql, PLANS.name, FINDINGS.name, CLUSTER_COMPLIANCE.name)
+        days = changed["known_first_day"].cast(pa.int32()).cast(pa.int64())
+        return changed.set_column(changed.schema.get_field_index("known_first_day"), "known_first_day", days)
 
     def _risk_changed(self) -> pa.Table:
         """The clusters that plans have read since: a plan may have read none, and only recorded failures."""
@@ -146,8 +149,8 @@ class RiskTables:
 
     def _is_never_exposed(self, changed: pa.Table) -> bool:
         """Whether no partition of these clusters was ever exposed, as is usual: then nothing has to be computed."""
-        if not isinstance(self.gold.lake, DeltaLake):
-            return False
+        if self.gold.lake.small_merges is None:
+            return False  # to ask would cost what it is to save
         sql = f"SELECT count(*) AS n FROM {EXPOSURE_CHANGES.name} WHERE {_of_clusters(changed)}"  # noqa: S608
         return bool(self.gold.lake.query(sql, EXPOSURE_CHANGES.name).column("n")[0].as_py() == 0)
 
@@ -183,17 +186,18 @@ class RiskTables:
         return self.gold.lake.query(sql, BATCHES.name)
 
     def _merge(self, table: Table, query: GoldQuery, changed: pa.Table, version: int | None = None) -> None:
-        """Compute, and merge by `deltalake` if Python reaches the lake and the rows are few."""
+        """Compute, and merge rows if they are few and the lake merges those itself; else what the engine computes."""
         columns, key, engine = table.column_names, table.key, self.gold.engine
         shape = COMPUTED_ROWS.format(computed="{computed}", columns=", ".join(columns))
         rows, large_merges = engine.rows(query, shape), engine.large_merges
-        if large_merges is None or (isinstance(self.gold.lake, DeltaLake) and rows.num_rows <= gold_merge.SMALL_ROWS):
-            self._merge_rows(table, _with_lists(rows), changed, version)
+        is_small = self.gold.lake.small_merges is not None and rows.num_rows <= gold_merge.SMALL_ROWS
+        if large_merges is None or is_small:
+            self._merge_rows(table, rows, changed, version)
             return
         computed = large_merges.computed(query, shape)
         old_is_new = " AND ".join(f"computed.{name} = old.{name}" for name in key)
 
-        def changes(reference: TableReference) -> str:
+        def changes(reference: TableReference, _: EngineWords) -> str:
             old = {"table": reference(table.name), "columns": ", ".join(columns), "old_is_new": old_is_new}
             return f"{computed} UNION ALL {NO_LONGER_COMPUTED.format(**old)}"
 
@@ -214,15 +218,6 @@ class RiskTables:
         for name, value in (("is_newest", False), ("is_gone", True)):
             gone = gone.append_column(name, pa.repeat(pa.scalar(value), gone.num_rows))
         return gone.select(computed_rows.column_names).cast(computed_rows.schema)
-
-
-def _with_lists(rows: pa.Table) -> pa.Table:
-    """The rows with an empty list where a list has no element: DataFusion gathers nothing into NULL."""
-    for place, field in enumerate(rows.schema):
-        if pa.types.is_list(field.type) and rows.column(place).null_count:
-            filled = pc.fill_null(rows.column(place), pa.scalar([], field.type))
-            rows = rows.set_column(place, field, filled)
-    return rows
 
 
 def _same_row(table: Table) -> str:
@@ -252,7 +247,7 @@ def _no_rows(table: Table) -> pa.Table:
 
 
 OF_FINDING: Final = "found.cluster_id, found.rule, found.waiver['until'] AS waived_until"
-"""`waived_until` stands beside the waiver: a null struct of required columns does not cross into Spark."""
+"""`waived_until` stands beside the waiver: a null struct of required columns does not cross into every engine."""
 OF_EPISODE: Final = ("from_ms", "to_ms", "is_over", "status", "severity", "first_seen_ms", "last_seen_ms", "closed_by")
 
 

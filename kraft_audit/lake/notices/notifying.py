@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.lake.delta import DeltaLake, append_in_turn, require_lake
+from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.clusters_table import known_clusters
+from kraft_audit.lake.lake import append_in_turn, require_lake
 from kraft_audit.lake.ledger import READ_ROWS, Ledger, contract_schema
 from kraft_audit.lake.ledger_state import InspectedCluster
 from kraft_audit.lake.notices.message_senders import Message, SendError, messages_to, send

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from kraft_audit.lake.data_files import table_folder, write_octets
-from kraft_audit.lake.delta import Lake
+from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import PLANS

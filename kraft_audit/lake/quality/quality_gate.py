@@ -28,7 +28,8 @@ from sqlalchemy.types import NullType
 
 from kraft_audit.lake.closed_plans import CLOSED, ClosedPlans
 from kraft_audit.lake.data_files import table_folder, write_octets
-from kraft_audit.lake.delta import DeltaLake, error_line, require_lake
+from kraft_audit.lake.delta import DeltaLake, error_line
+from kraft_audit.lake.lake import require_lake
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import FAILED, READ_ROWS, Ledger
 from kraft_audit.lake.plan_events import STAGED

@@ -1,7 +1,7 @@
 -- The changes that one plan brings to the table incident_findings, of the incidents that it found. What a plan of the
 -- archive says of disks is not among the findings.
 WITH staged_links AS (
-    SELECT incident_id, cluster_id, {each}(finding_ids) AS finding_id FROM {staged} WHERE plan = {plan}
+    SELECT incident_id, cluster_id, {explode}(finding_ids) AS finding_id FROM {staged} WHERE plan = {plan}
 ),
 found AS (SELECT * FROM staged_links WHERE finding_id IN (SELECT finding_id FROM {findings}))
 SELECT incident_id, finding_id, cluster_id, false AS is_gone FROM found

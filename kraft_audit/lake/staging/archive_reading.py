@@ -27,7 +27,8 @@ from kraft_audit.capture.plan import (
 )
 from kraft_audit.findings.analysis import reanalyze
 from kraft_audit.lake.closed_plans import ClosedPlans, not_abandoned
-from kraft_audit.lake.delta import DeltaLake, require_lake, sql_text
+from kraft_audit.lake.delta import DeltaLake, sql_text
+from kraft_audit.lake.lake import require_lake
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import LedgerState

@@ -10,7 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from kraft_audit.lake.data_files import write_rows
-from kraft_audit.lake.delta import DeltaLake, append_in_turn, sql_text
+from kraft_audit.lake.delta import DeltaLake, sql_text
+from kraft_audit.lake.lake import append_in_turn
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger, delta_schema
 from kraft_audit.tables import LAKE_TABLES

@@ -21,7 +21,8 @@ import pytest
 from kraft_audit.capture.plan import plan_from_json
 from kraft_audit.lake import delta as lake_module
 from kraft_audit.lake.data_files import write_rows
-from kraft_audit.lake.delta import COMMIT_ATTEMPTS, DeltaLake
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.lake import COMMIT_ATTEMPTS
 from kraft_audit.lake.ledger import Ledger, delta_schema
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.pipeline import Run, Step

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.findings.finding_formats import findings_batch
-from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.delta import DeltaLake, DeltaMerges
 from kraft_audit.lake.gold import gold_merge
 from kraft_audit.lake.gold.findings_table import STAGED_FINDINGS, FindingsTable, waived_rows
 from kraft_audit.lake.gold.gold_merge import GoldLake
@@ -290,7 +290,7 @@ def test_a_disk_that_fails_in_a_merge_is_reported_in_one_line(
         raise problem
 
     with monkeypatch.context() as patched:
-        patched.setattr(GoldLake, "_merge_small", fails)
+        patched.setattr(DeltaMerges, "_merge", fails)
         with pytest.raises(InputError, match="findings: cannot be merged into: ") as reported:
             table.update(NOW_MS)
     assert not set("\x1b\n") & set(str(reported.value))

@@ -1,5 +1,8 @@
--- cluster_compliance on DataFusion: cluster_compliance.spark.sql says what each step is for.
-seen AS (
+-- cluster_compliance: which controls held on each day, from the findings of the clusters in `changed`.
+-- A cluster of whose log nothing was read, or whose log ended before 1970 by its timestamps, has the day of its capture.
+-- A finding lasts from its first moment to its end. If it is not over, it lasts to the last day that was captured; if no
+-- record dates it, from the day on which it was first seen. No days are made beyond 1,100.
+WITH seen AS (
     SELECT captures.cluster_id,
         CAST(floor(
             CAST(least(max(last_timestamp_ms) FILTER (WHERE last_timestamp_ms >= 0), max(read_to_ms)) AS DOUBLE)
@@ -11,10 +14,7 @@ seen AS (
 ),
 begun AS (
     SELECT changed.cluster_id,
-        least(
-            CAST(arrow_cast(known_first_day, 'Int32') AS BIGINT),
-            CAST(floor(CAST(begun_ms AS DOUBLE) / 86400000.0) AS BIGINT)
-        ) AS first_day
+        least(known_first_day, CAST(floor(CAST(begun_ms AS DOUBLE) / 86400000.0) AS BIGINT)) AS first_day
     FROM changed
     LEFT JOIN log_begins ON changed.cluster_id = log_begins.cluster_id
 ),
@@ -25,14 +25,14 @@ spans AS (
     LEFT JOIN begun ON seen.cluster_id = begun.cluster_id
 ),
 calendar AS (
-    SELECT cluster_id, control, unnest(range(first_day, last_day + 1)) AS day_number
+    SELECT cluster_id, control, {explode}({sequence}(first_day, last_day)) AS day_number
     FROM spans
     CROSS JOIN (SELECT DISTINCT control FROM controls) AS all_controls
 ),
 lasting AS (
     SELECT
         findings.cluster_id, controls.control, findings.rule, findings.severity, findings.status, findings.state,
-        CAST(arrow_cast(try_cast(findings.waived_until AS DATE), 'Int32') AS BIGINT) AS waived_to,
+        try_cast(findings.waived_until AS DATE) AS waived_to,
         greatest(
             first_day,
             least(last_day, CAST(floor(CAST(coalesce(from_ms, first_seen_ms) AS DOUBLE) / 86400000.0) AS BIGINT))
@@ -42,7 +42,7 @@ lasting AS (
                 THEN least(last_day, CAST(floor(CAST(last_seen_ms AS DOUBLE) / 86400000.0) AS BIGINT))
             WHEN is_over THEN least(last_day, coalesce(
                 CAST(floor(CAST(
-                    greatest(CASE WHEN to_ms > -9223372036854775808 THEN to_ms - 1 END, from_ms) AS DOUBLE
+                    greatest(CASE WHEN to_ms >= -9223372036854775807 THEN to_ms - 1 END, from_ms) AS DOUBLE
                 ) / 86400000.0) AS BIGINT),
                 CAST(floor(CAST(from_ms AS DOUBLE) / 86400000.0) AS BIGINT), last_day
             ))
@@ -55,30 +55,32 @@ lasting AS (
 judged AS (
     SELECT
         *,
-        status = 'raised' AND state = 'waived' AND day_number <= waived_to AS is_waived,
-        status = 'raised' AND severity <> 'low' AS counts
-    FROM (SELECT *, unnest(range(from_day, greatest(from_day, to_day) + 1)) AS day_number FROM lasting) AS each_day
+        coalesce(
+            status = 'raised' AND state = 'waived' AND DATE '1970-01-01' + CAST(day_number AS INT) <= waived_to, false
+        ) AS is_waived
+    FROM (SELECT *, {explode}({sequence}(from_day, greatest(from_day, to_day))) AS day_number FROM lasting) AS each_day
 ),
 daily AS (
     SELECT
         cluster_id, control, day_number,
-        array_sort(array_agg(DISTINCT rule) FILTER (WHERE counts AND NOT coalesce(is_waived, false))) AS broken_by,
+        array_sort(array_agg(DISTINCT rule) FILTER (WHERE counts)) AS broken_by,
         array_sort(array_agg(DISTINCT rule) FILTER (WHERE is_waived)) AS waived_by,
         array_sort(array_agg(DISTINCT rule) FILTER (WHERE status = 'undecided')) AS undecided_by,
-        count(*) FILTER (WHERE counts AND NOT coalesce(is_waived, false)) AS open_findings,
+        count(*) FILTER (WHERE counts) AS open_findings,
         count(*) FILTER (WHERE is_waived) AS waived_findings,
-        count(*) FILTER (WHERE status = 'raised' AND severity = 'low' AND NOT coalesce(is_waived, false))
-            AS low_findings,
-        last_value(severity ORDER BY rank) FILTER (WHERE counts AND NOT coalesce(is_waived, false)) AS worst_severity
-    FROM judged
-    JOIN severities ON judged.severity = severities.name
+        count(*) FILTER (WHERE status = 'raised' AND severity = 'low' AND NOT is_waived) AS low_findings,
+        max(rank) FILTER (WHERE counts) AS worst_rank
+    FROM (SELECT *, status = 'raised' AND severity <> 'low' AND NOT is_waived AS counts FROM judged) AS counted
+    JOIN severities ON counted.severity = severities.name
     GROUP BY cluster_id, control, day_number
 ),
 complete AS (
     SELECT
-        calendar.cluster_id, calendar.day_number, calendar.control, broken_by, waived_by, undecided_by,
-        coalesce(open_findings, 0) AS open_findings, coalesce(waived_findings, 0) AS waived_findings,
-        coalesce(low_findings, 0) AS low_findings, worst_severity,
+        calendar.cluster_id, calendar.day_number, calendar.control,
+        coalesce(broken_by, {array}()) AS broken_by, coalesce(waived_by, {array}()) AS waived_by,
+        coalesce(undecided_by, {array}()) AS undecided_by, coalesce(open_findings, 0) AS open_findings,
+        coalesce(waived_findings, 0) AS waived_findings, coalesce(low_findings, 0) AS low_findings,
+        severities.name AS worst_severity,
         CASE
             WHEN open_findings > 0 THEN 'broken'
             WHEN cardinality(undecided_by) > 0 THEN 'undecided'
@@ -88,6 +90,7 @@ complete AS (
     LEFT JOIN daily
     ON calendar.cluster_id = daily.cluster_id AND calendar.control = daily.control
         AND calendar.day_number = daily.day_number
+    LEFT JOIN severities ON daily.worst_rank = severities.rank
 ),
 before AS (
     SELECT
@@ -99,7 +102,7 @@ before AS (
     WINDOW by_day AS (PARTITION BY cluster_id, control ORDER BY day_number)
 )
 SELECT
-    before.cluster_id, arrow_cast(CAST(day_number AS INT), 'Date32') AS day, control, status,
+    before.cluster_id, DATE '1970-01-01' + CAST(day_number AS INT) AS day, control, status,
     broken_by, waived_by, undecided_by, open_findings, waived_findings, low_findings, worst_severity,
     CASE
         WHEN open_before IS NULL THEN 'first'
