@@ -12,7 +12,7 @@ import pytest
 from tests.builders.hourly_seeds import judge_pair, kind_of, pair, play, runs_in_short_logs
 
 FIRST_SEED: Final = int(os.environ.get("KRAFT_AUDIT_FIRST_SEED", "0"))
-SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "64"))
+SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "24"))
 PARTS: Final = 8
 
 
