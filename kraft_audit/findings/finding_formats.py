@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kraft_audit.rules.judging import by_severity
-from kraft_audit.rules.rule_model import Evidence, Finding, Scope, Severity, Status
+from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import EVIDENCE, JUDGED_FINDINGS
 from kraft_audit.text.readable import timestamp_us
@@ -46,18 +46,6 @@ _SAME: Final = (
     *("from_ms", "to_ms", "epoch", "is_over", "why", "what_to_do"),
 )
 """The columns that are fields of a finding as they are."""
-
-
-def findings_in(batch: pa.RecordBatch) -> Iterator[Finding]:
-    """The findings of a batch of the table, without waivers."""
-    for row in batch.to_pylist():
-        yield Finding(
-            **{name: row[name] for name in _SAME},
-            severity=Severity(row["severity"]),
-            scope=Scope(row["scope"]),
-            status=Status(row["status"]),
-            evidence=tuple(Evidence(**fact) for fact in row["evidence"]),
-        )
 
 
 def evidence_row(evidence: Evidence) -> dict[str, Any]:
