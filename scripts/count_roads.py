@@ -100,9 +100,10 @@ def imported(file: Path, modules: set[str], *, with_types: bool) -> Iterator[str
 
 
 def repeated_options(texts: Iterable[str]) -> list[str]:
-    """Options of commands that are declared in several places."""
-    declared = Counter(name for text in texts for name in re.findall(r'typer\.Option\(\s*"(--[a-z-]+)"', text))
-    return sorted(name for name, count in declared.items() if count > 1)
+    """Options of commands that are declared with the same help in several places."""
+    option = re.compile(r'typer\.Option\(\s*"(--[a-z-]+)"[^)]*?help="([^"]*)"')
+    declared = Counter(match for text in texts for match in option.findall(text))
+    return sorted(name for (name, _), count in declared.items() if count > 1)
 
 
 def hops(code: Path, path: str) -> int:

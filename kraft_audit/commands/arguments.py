@@ -119,6 +119,8 @@ FromOffset = Annotated[
 ToOffset = Annotated[
     int | None, typer.Option("--to", metavar="OFFSET", show_default=False, help="Stop before this offset.")
 ]
+NewFolder = typer.Option("--out", metavar="DIR", show_default=False, help="Write into this new or empty folder.")
+"""The option of commands that write files, which are never written into a folder that has some."""
 EveryLine = Annotated[bool, typer.Option("--all", help="Show every line, not a summary.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress on the terminal.")]
 

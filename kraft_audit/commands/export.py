@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, check_range, need_packages, refuse_filled
+from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, NewFolder, check_range, need_packages, refuse_filled
 from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 def export(
     lake: LakePath,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", show_default=False, help="Write into this new or empty folder.")
-    ],
+    out: Annotated[Path, NewFolder],
     cluster: Annotated[
         str | None,
         typer.Option(

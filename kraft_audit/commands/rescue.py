@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of, refuse_filled, refuse_within
+from kraft_audit.commands.arguments import (
+    Gone,
+    LogsOrLake,
+    NewFolder,
+    OutputFormat,
+    node_ids_of,
+    refuse_filled,
+    refuse_within,
+)
 from kraft_audit.commands.branch_option import BranchOption, branch_of, on_branch
 from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.results import Results, open_logs
@@ -33,9 +41,7 @@ def rescue(
             "--from", metavar="NODE", min=0, show_default=False, help="Continue from this node's copy of the log."
         ),
     ],
-    out: Annotated[
-        FilePath, typer.Option("--out", metavar="DIR", show_default=False, help="Write into this new or empty folder.")
-    ],
+    out: Annotated[FilePath, NewFolder],
     node_id: Annotated[
         int | None,
         typer.Option("--node-id", metavar="N", min=0, show_default=False, help="Give the new node another id."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import ConfiguredLogs, OutputFormat, refuse_filled, refuse_within
+from kraft_audit.commands.arguments import ConfiguredLogs, NewFolder, OutputFormat, refuse_filled, refuse_within
 from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.results import Results
 from kraft_audit.text.exit_codes import EXIT_UNDECIDED
@@ -31,10 +31,7 @@ NAMED: Final = 8
 
 def salvage(
     logs: ConfiguredLogs,
-    out: Annotated[
-        FilePath | None,
-        typer.Option("--out", metavar="DIR", show_default=False, help="Write into this new or empty folder."),
-    ] = None,
+    out: Annotated[FilePath | None, NewFolder] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say what captured disks hold. Write nothing, read no record.")
     ] = False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kraft_audit.commands.arguments import refuse_filled
+from kraft_audit.commands.arguments import NewFolder, refuse_filled
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE
 from kraft_audit.text.output import Output
@@ -31,9 +31,7 @@ ScenarioArgument = Annotated[
         help="Name of an incident, `random`, `fleet`, FILE.yaml or FILE.py. `list` prints all names.",
     ),
 ]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", show_default=False, help="Write into this new or empty folder.")
-]
+OutOption = Annotated[Path | None, NewFolder]
 SeedOption = Annotated[int, typer.Option(metavar="N", min=0, help="Random seed. The same seed gives the same bytes.")]
 SeedsOption = Annotated[
     int, typer.Option(metavar="N", min=1, help="Play this many seeds, from --seed upwards, each into DIR/seed-N.")

@@ -159,7 +159,7 @@ def test_a_checkpoint_that_was_cut_short_is_made_again(make_plan: MakePlan, tmp_
 
 
 def test_a_plan_that_names_tasks_of_one_cluster_is_read(make_plan: MakePlan) -> None:
-    """An earlier build wrote how many tasks read a cluster."""
+    """Lakes of before say how many tasks read a cluster."""
     plan = make_plan("c", 1)
     text = plan_to_json(plan)
     assert plan_from_json(f'{text[:-1]},"shares":3,"share":null}}') == plan
