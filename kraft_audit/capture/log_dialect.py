@@ -24,6 +24,9 @@ from kraft_codec.records.record import read_control_key
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 from kraft_codec.storage.random_access import Storage
 
+RECORDS_MAX: Final = 64
+"""Kafka writes at most three control records in a batch. One that claims more decides nothing, whatever it unpacks to."""
+UNPACKED_BYTES_MAX: Final = 1 << 20
 DECIDING_TYPES: Final = frozenset({2, 3, 5, 6})
 """Type 4 ends a snapshot in two dialects and begins it in the third: too few bytes to tell."""
 
@@ -61,9 +64,12 @@ def _dialects_in(beginning: Beginning) -> frozenset[Dialect]:
 def _dialects_of(batch: bytes) -> frozenset[Dialect]:
     """What one batch says. Replicas hold the same batches: each is decoded once."""
     try:
+        header = read_header(batch, 0)
+        if header.record_count > RECORDS_MAX:
+            return frozenset()
         readers = [
             [dialect for dialect in Dialect if _is_whole(record, dialect)]
-            for record in read_records(batch, read_header(batch, 0))
+            for record in read_records(batch, header, limit_bytes=UNPACKED_BYTES_MAX)
         ]
     except CodecError:
         return frozenset()  # the reading reports it

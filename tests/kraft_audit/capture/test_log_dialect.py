@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kraft_audit as audit
+from kraft_audit.capture.log_dialect import RECORDS_MAX
 from kraft_audit.capture.path_plans import plan_cluster, plan_path
 from kraft_audit.rules.rule_model import Status
 from kraft_codec.records.batch import write_batch
@@ -137,3 +138,11 @@ def test_a_damaged_record_decides_nothing(tmp_path: Path) -> None:
     content[-1] ^= 1
     write_node(tmp_path, 1, bytes(content))
     assert found(tmp_path) == {Dialect.KIP853}
+
+
+@pytest.mark.parametrize(("count", "dialect"), [(RECORDS_MAX, Dialect.KIP642), (RECORDS_MAX + 1, Dialect.KIP853)])
+def test_a_batch_with_more_records_than_any_decides_nothing(count: int, dialect: Dialect, tmp_path: Path) -> None:
+    """Before a log is read nobody decodes a batch of a million records three times."""
+    fields = {**LEADER_CHANGE_FIELDS, "voters": VOTERS[Dialect.KIP642], "grantingVoters": VOTERS[Dialect.KIP642]}
+    write_node(tmp_path, 1, control_batch(Dialect.KIP642, *[("LEADER_CHANGE", fields)] * count))
+    assert found(tmp_path) == {dialect}
