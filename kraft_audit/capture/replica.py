@@ -182,7 +182,7 @@ class Replica:
     def compare_with_epochs(self, *, leaves_log: bool) -> None:
         """Sets `doubt` where log and leader-epoch-checkpoint are of two moments; with `leaves_log` the log is not read.
 
-        It then counts as unreadable, neither there nor gone. Of a log that goes on only what is new is looked at: the
+        It then counts as unreadable, neither there nor gone. When a log is resumed, only its new part is compared: the
         part before that was compared when it was new.
         """
         log = self.log

@@ -148,7 +148,9 @@ class ClusterSettings(_Strict):
         default_factory=ClusterLabels,
         description="owner, environment, tier, contact; without the key as known before",
     )
-    running: bool = Field(default=False, description="its nodes run: logs that stand still show that none leads")
+    running: bool = Field(
+        default=False, description="the nodes are live: a log that stopped growing means there is no leader"
+    )
     gone: Annotated[list[int], Field(max_length=1000)] = Field(
         default_factory=list, description="ids of nodes that are lost with their disks"
     )
