@@ -25,7 +25,7 @@ from kraft_codec.schemas import CONTROL_TYPES, Dialect
 from kraft_codec.storage.random_access import Storage
 
 RECORDS_MAX: Final = 64
-"""Kafka writes at most three control records in a batch. One that claims more decides nothing, whatever it unpacks to."""
+"""Kafka writes at most three control records in a batch. A batch that claims more than this decides nothing."""
 UNPACKED_BYTES_MAX: Final = 1 << 20
 DECIDING_TYPES: Final = frozenset({2, 3, 5, 6})
 """Type 4 ends a snapshot in two dialects and begins it in the third: too few bytes to tell."""
