@@ -77,9 +77,9 @@ class TurnLake(DeltaLake):
         return super().latest(table)
 
     @contextlib.contextmanager
-    def _writing(self, table: str) -> Iterator[None]:
+    def writing(self, table: str, what: str = "cannot be written") -> Iterator[None]:
         self._actor.turn()
-        with super()._writing(table):
+        with super().writing(table, what):
             yield
 
 
