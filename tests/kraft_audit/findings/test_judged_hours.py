@@ -22,7 +22,7 @@ from tests.builders.open_transactions import DisksInATransaction
 
 LONG_RUNS: Final = (("random", 0), ("random-wide", 3), ("random-wide", 5), ("random-kip856", 1), ("random-kip642", 5))
 FIRST_SEED: Final = int(os.environ.get("KRAFT_AUDIT_FIRST_SEED", "0"))
-SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "24"))
+SEEDS: Final = int(os.environ.get("KRAFT_AUDIT_SEEDS", "64"))
 
 
 @pytest.fixture(autouse=True)
