@@ -24,7 +24,7 @@ from kraft_codec.records.record import read_control_key
 from kraft_codec.schemas import CONTROL_TYPES, Dialect
 from kraft_codec.storage.random_access import Storage
 
-RECORDS_MAX: Final = 64
+CONTROL_RECORDS_MAX: Final = 64
 """Kafka writes at most three control records in a batch. A batch that claims more than this decides nothing."""
 UNPACKED_BYTES_MAX: Final = 1 << 20
 DECIDING_TYPES: Final = frozenset({2, 3, 5, 6})
@@ -65,7 +65,7 @@ def _dialects_of(batch: bytes) -> frozenset[Dialect]:
     """What one batch says. Replicas hold the same batches: each is decoded once."""
     try:
         header = read_header(batch, 0)
-        if header.record_count > RECORDS_MAX:
+        if header.record_count > CONTROL_RECORDS_MAX:
             return frozenset()
         readers = [
             [dialect for dialect in Dialect if _is_whole(record, dialect)]

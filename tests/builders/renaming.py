@@ -1,7 +1,7 @@
 """Other names for what a metadata log names: nodes, offsets, random ids, times, and what of a record is which.
 
 Which field of a record is a node's id, an offset or a time is said once by the field's name, for every message of the
-schemas (`test_renaming.py` wants each integer of the schemas in one of the sets).
+schemas (`test_rewritten_captures.py` wants each integer of the schemas in one of the sets).
 """
 
 from __future__ import annotations

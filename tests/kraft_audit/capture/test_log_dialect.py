@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kraft_audit as audit
-from kraft_audit.capture.log_dialect import RECORDS_MAX
+from kraft_audit.capture.log_dialect import CONTROL_RECORDS_MAX
 from kraft_audit.capture.path_plans import plan_cluster, plan_path
 from kraft_audit.rules.rule_model import Status
 from kraft_codec.records.batch import write_batch
@@ -140,7 +140,9 @@ def test_a_damaged_record_decides_nothing(tmp_path: Path) -> None:
     assert found(tmp_path) == {Dialect.KIP853}
 
 
-@pytest.mark.parametrize(("count", "dialect"), [(RECORDS_MAX, Dialect.KIP642), (RECORDS_MAX + 1, Dialect.KIP853)])
+@pytest.mark.parametrize(
+    ("count", "dialect"), [(CONTROL_RECORDS_MAX, Dialect.KIP642), (CONTROL_RECORDS_MAX + 1, Dialect.KIP853)]
+)
 def test_a_batch_with_more_records_than_any_decides_nothing(count: int, dialect: Dialect, tmp_path: Path) -> None:
     """Before a log is read nobody decodes a batch of a million records three times."""
     fields = {**LEADER_CHANGE_FIELDS, "voters": VOTERS[Dialect.KIP642], "grantingVoters": VOTERS[Dialect.KIP642]}
