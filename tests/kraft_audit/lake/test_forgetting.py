@@ -163,10 +163,3 @@ def test_a_plan_that_never_was_is_still_reported(fleet: FleetSettings, monkeypat
     assert off not in verdicts(fleet.lake)
     DeltaTable(f"{fleet.lake}/{FINDINGS.name}").update(updates={"plan": "0"}, predicate="rule = 'KV007'")
     assert off[:3] in [verdict[:3] for verdict in verdicts(fleet.lake)]
-
-
-def test_what_an_earlier_release_forgot_is_no_breach(fleet: FleetSettings) -> None:
-    """It left nothing of a plan, not even that it was closed."""
-    closed = Ledger(DeltaLake(fleet.lake)).status().closed
-    DeltaTable(f"{fleet.lake}/plans").delete(f"plan <= {closed - closed % CHECKPOINT_PLANS - 1}")
-    assert [verdict for verdict in verdicts(fleet.lake) if not verdict[2]] == []
