@@ -319,7 +319,7 @@ def test_a_lake_of_one_plan_at_a_time_goes_on(
     project_root: Path, tmp_path: Path, make_fleet: MakeFleet, small_corpus: Path, without_spark: ModuleType,
     rows_of: Callable[..., list[str]],
 ) -> None:  # fmt: skip
-    """It was written by code of before, which was killed in the midst of its third plan's commits; findings have only the first.
+    """Code of before wrote it, and was killed in its third plan's commits; findings have only the first plan.
 
     The tables become what that build made of them, byte for byte as it says; then plans of this build follow.
     """
