@@ -19,9 +19,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from kraft_audit.capture.declared_rescue import read_rescue
+from kraft_audit.capture.file_beginnings import read_beginning
 from kraft_audit.capture.log_reader import replica_dir
 from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, ReplicaPlan, history_id
-from kraft_audit.capture.scanner import header_at, is_first_sound
+from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, header_at
 from kraft_audit.capture.silent_dirs import with_silent_dirs
 from kraft_audit.text.readable import is_local
 from kraft_codec.columns import index_batches
@@ -128,9 +129,13 @@ class FoundLog:
 
     @cached_property
     def first_batches(self) -> frozenset[BatchStamp]:
-        """The first batch of each segment whose CRC holds."""
-        headers = self._first_headers.items()
-        return frozenset(_key(header) for path, header in headers if is_first_sound(self._storage, path, header))
+        """The first batch of each segment whose CRC holds; of a huge one the CRC is not asked."""
+        return frozenset(
+            _key(header)
+            for path, header in self._first_headers.items()
+            if header.size_bytes > CHUNK_BYTES_MAX
+            or read_beginning(self._storage, path, header.size_bytes).header is not None
+        )
 
     @cached_property
     def batches(self) -> frozenset[BatchStamp]:

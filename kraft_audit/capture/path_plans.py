@@ -85,7 +85,7 @@ def plan_path(
     InputError where there is no metadata log at all, ChoiceError where no capture has that name, or other logs than
     `named` do not say whose they are.
     """
-    replicas, damages = _discover(root, open_storage, captured_at_ms, is_complete=True)
+    replicas, damages = _discover(root, open_storage, captured_at_ms, dialect, is_complete=True)
     if named:
         with open_storage(root) as storage:
             replicas = _as_named(root, replicas, named, storage.starts)
@@ -114,9 +114,9 @@ def plan_path(
 def _adopted(root: str, replicas: Sequence[_DiscoveredReplica], open_storage: OpenStorage) -> dict[int, str]:
     """Disks that name another cluster and stand in the place of a node of this one: the reading refuses them."""
     disks = [FoundDisk(replica.plan, replica.first_batches) for replica in replicas]
-    dialects = {id(replica.plan): Dialect(decided([replica.dialects]) or Dialect.KIP853) for replica in replicas}
     if len({disk.plan.cluster_id for disk in disks if disk.plan.cluster_id}) < 2:
         return {}
+    dialects = {id(replica.plan): Dialect(decided([replica.dialects]) or Dialect.KIP853) for replica in replicas}
     with open_storage(root) as storage:
         return homes(disks, lambda plan: named_voters(plan, storage, dialects[id(plan)]))
 
@@ -208,7 +208,7 @@ def plan_cluster(
     failures: list[InputError] = []
     for root in roots:
         try:
-            replicas_below, damage = _discover(root, open_storage, captured_at_ms)
+            replicas_below, damage = _discover(root, open_storage, captured_at_ms, dialect)
         except InputError as error:
             failures.append(error)
             damages.append(PlannedDamage(root, "", 0, 0, Reason.UNREADABLE, error.detail))
@@ -235,15 +235,20 @@ def plan_cluster(
 
 
 def _discover(
-    root: str, open_storage: OpenStorage, captured_at_ms: int, *, is_complete: bool = False
+    root: str, open_storage: OpenStorage, captured_at_ms: int, dialect: Dialect | None, *, is_complete: bool = False
 ) -> tuple[list[_DiscoveredReplica], list[PlannedDamage]]:
-    """`is_complete`: every segment's first batch is read, which shows whose log it is where nothing else does."""
+    """`is_complete`: every segment's first batch is read, which shows whose log it is where nothing else does.
+
+    Where `dialect` is given, no file is asked for it.
+    """
     with open_storage(root) as storage:
         discovery = discover(storage)
         storage.read_ahead([file.path for replica in discovery.replicas for file in _read_to_plan(replica)])
         configurations = Configurations.of_storage(storage)
         replicas = [
-            _discovered_replica(root, storage, replica, captured_at_ms, configurations, is_complete=is_complete)
+            _discovered_replica(
+                root, storage, replica, captured_at_ms, dialect, configurations, is_complete=is_complete
+            )
             for replica in discovery.replicas
         ]
     return replicas, [_planned_damage(root, damage) for damage in discovery.damages]
@@ -294,6 +299,7 @@ def _discovered_replica(
     storage: Storage,
     replica: ReplicaDir,
     captured_at_ms: int,
+    dialect: Dialect | None,
     configurations: Configurations,
     *,
     is_complete: bool,
@@ -323,14 +329,15 @@ def _discovered_replica(
         further_directory_ids=replica.further_directory_ids,
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
-    first = min((file.base_offset for file in segments if file.base_offset is not None), default=0)
-    wanted = [file for file in segments if is_complete or file.base_offset == first]
-    beginnings = [read_beginning(storage, file.path, PAGE_BYTES if file.base_offset == first else 0) for file in wanted]
+    log_start = min((file.base_offset for file in segments if file.base_offset is not None), default=0)
+    wanted = [file for file in segments if is_complete or file.base_offset == log_start]
+    asked = log_start if dialect is None else None
+    beginnings = [read_beginning(storage, file.path, PAGE_BYTES if file.base_offset == asked else 0) for file in wanted]
     headers = [beginning.header for beginning in beginnings if beginning.header is not None]
     first_batches = frozenset((first.base_offset, first.leader_epoch, first.crc) for first in headers)
     begun_ms = next((first.base_timestamp_ms for first in headers if first.base_offset == 0), None)
     epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)
-    dialects = found_dialects(storage, files, beginnings)
+    dialects = found_dialects(storage, files, beginnings) if dialect is None else frozenset({dialect})
     return _DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches, begun_ms, dialects)
 
 

@@ -15,7 +15,6 @@ from kraft_audit.text.watched_work import reading
 from kraft_codec.columns import BatchIndex, ChunkStop, index_batches
 from kraft_codec.errors import READS_AS_VERSION_2, CodecError, Reason, kafka_verdict
 from kraft_codec.file_names import FileKind, printable
-from kraft_codec.kernels.codes import OK
 from kraft_codec.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, read_header
 from kraft_codec.storage.random_access import Buffer, FileChange, RandomAccess, Storage
 
@@ -360,20 +359,6 @@ def neighbour(header: BatchHeader | None) -> Neighbour | None:
     if header is None or header.magic != MAGIC or header.size_bytes < HEADER_BYTES or header.base_offset < 0:
         return None
     return Neighbour(header.base_offset, header.leader_epoch)
-
-
-def is_first_sound(storage: Storage, path: str, header: BatchHeader) -> bool:
-    """Whether the bytes of a file's first batch, of which this is the header, have its CRC; of a huge one not asked."""
-    if header.size_bytes > CHUNK_BYTES_MAX:
-        return True
-    if header.size_bytes <= 0:
-        return False
-    try:
-        with storage.open(path) as file:
-            index = index_batches(file.read_at(0, min(header.size_bytes, file.size_bytes)).data)
-    except CodecError:
-        return False
-    return len(index) > 0 and bool(index.status[0] == OK)
 
 
 def header_at(
