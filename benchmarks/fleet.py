@@ -27,7 +27,7 @@ import yaml
 from benchmarks.figures import Figure, Skipped, paired, print_figures
 from benchmarks.pipeline import stage
 from benchmarks.processes import COMMAND, Usage, used_by
-from kraft_audit.findings.analysis import TABLES
+from kraft_audit.pipeline.analysis import TABLES
 from kraft_engine.runs.fleet_logs import simulate_fleet
 
 VOTERS = 5

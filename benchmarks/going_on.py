@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Skipped, print_figures
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.findings.analysis import TABLES, Continuation, analyze, versions_of
+from kraft_audit.pipeline.analysis import TABLES, Continuation, analyze, versions_of
 from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.reading import ReadingSettings
 from kraft_codec.records.batch import Batch, BatchHeader, read_batches, write_batch

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, print_figures, processor_seconds
 from benchmarks.pipeline import stage, write_nodes
 from benchmarks.synthetic_log import synthetic_log
-from kraft_audit.findings.analysis import TABLES
+from kraft_audit.pipeline.analysis import TABLES
 from kraft_engine.runs.fleet_logs import simulate_fleet
 
 LEAST_OF_LINEAR = 1 / 1.15

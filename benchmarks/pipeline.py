@@ -25,7 +25,7 @@ from benchmarks.figures import Figure, Skipped, paired, print_figures, rate
 from benchmarks.synthetic_log import synthetic_log
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.capture.plan import plan_to_json
-from kraft_audit.findings.analysis import analyze
+from kraft_audit.pipeline.analysis import analyze
 from kraft_audit.lake.data_files import ROW_GROUP_BYTES, parquet_options
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger, delta_schema

@@ -30,7 +30,7 @@ from kraft_audit.replay.cluster_state import state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.rules import judging
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.history_collector import read_history
+from kraft_audit.pipeline.history_collector import read_history
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from kraft_engine.runs.fleet_logs import simulate_fleet

@@ -22,7 +22,7 @@ from benchmarks.fleet import fleet_file, folder_bytes, make_fleet, measure, prin
 from benchmarks.pipeline import stage
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.capture.plan import plan_to_json
-from kraft_audit.findings.analysis import TABLES
+from kraft_audit.pipeline.analysis import TABLES
 from kraft_codec.storage.opener import open_storage
 from kraft_engine.runs.fleet_logs import NO_OP
 from kraft_engine.runs.fleet_topics import big_endian, sign

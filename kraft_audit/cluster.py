@@ -581,13 +581,13 @@ class Cluster(OpenedCluster):
         >>> cluster.table("leader_epochs").column("leader_id").to_pylist()
         [1]
         """
-        from kraft_audit.capture.log_facts import BATCH_COPIES
+        from kraft_audit.capture.log_facts import BATCH_COPIES, LOG_RUNS
 
         if name == "findings":
             return self.findings()
         if name in READ_FROM_FILES:
             return self._bronze_table(name, EVERYTHING)
-        names = {*self.history.tables} - {BATCH_COPIES.name}
+        names = {*self.history.tables} - {BATCH_COPIES.name, LOG_RUNS.name}
         if name in names:
             return self.history.table(name)
         raise KeyError(f"no table {name!r}: there are findings, {', '.join(sorted({*names, *READ_FROM_FILES}))}")

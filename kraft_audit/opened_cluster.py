@@ -151,7 +151,7 @@ class OpenedCluster:
 
     @cached_property
     def _judged(self) -> _JudgedReading:
-        from kraft_audit.rules.history_collector import read_history
+        from kraft_audit.pipeline.history_collector import read_history
 
         ordered = OrderedReading(self.plan, self.settings())
         history = read_history(ordered)

@@ -29,11 +29,11 @@ from kraft_audit.capture.decoded_records import (
     records_batch,
     typed_records,
 )
+from kraft_audit.capture.earlier_survey import EarlierSurvey
 from kraft_audit.capture.log_facts import LogFacts
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.record_store import RecordStore, StoredBatches, Wanted
 from kraft_audit.capture.replica import ReadingSettings
-from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.capture.scanner import ChangedError, Chunk
 from kraft_audit.capture.snapshots import Snapshot
 from kraft_audit.capture.survey import Survey
@@ -59,10 +59,8 @@ class ClusterReading(Closeable):
     """The replicas of one plan, read once: by `bronze`, or by whatever is asked for first.
 
     With `keeps_records` the records of every branch and snapshot can be asked for afterwards, as often as wanted.
-    `earlier` is the survey to go on from: only new batches are read, and those that lagging logs gained. `replay_from`,
-    (offset, epoch of the record before it), has the log read from there or earlier. Without `earlier` all is read;
-    `known` then has the leaders and voter sets of records that Kafka has deleted. Raises InputError where a storage
-    cannot be opened.
+    `earlier` is an earlier survey, which has the leaders and voter sets of records that Kafka has deleted since. Raises
+    InputError where a storage cannot be opened.
     """
 
     def __init__(
@@ -71,14 +69,10 @@ class ClusterReading(Closeable):
         settings: ReadingSettings,
         *,
         keeps_records: bool = True,
-        earlier: KeptSurvey | None = None,
-        replay_from: tuple[int, int] | None = None,
-        known: KeptSurvey | None = None,
+        earlier: EarlierSurvey | None = None,
     ) -> None:
         self.plan = plan
         self._earlier = earlier
-        self._known = known
-        self._replay_from = replay_from
         self.settings = settings
         self.dialect = plan.read_as
         self.store = RecordStore()
@@ -101,21 +95,6 @@ class ClusterReading(Closeable):
         holds which batch, whether or not rows of `batches` are wanted.
         """
         yield from _in_slices(self._open(tables, facts).rows())
-
-    def begin(self, tables: frozenset[str] = BRONZE_TABLES, facts: LogFacts | None = None) -> Iterator[TableRows]:
-        """As `bronze`, and opens the replicas at once.
-
-        Raises NotResumableError where the reading cannot go on from what was kept: then none of it has been read.
-        """
-        return _in_slices(self._open(tables, facts).rows())
-
-    def records_from(self, path: Sequence[int]) -> int:
-        """The offset from which on `windows` has the records of a path: 0 unless it went on from what was kept."""
-        return self._done.records_from(path)
-
-    def kept_survey(self) -> KeptSurvey:
-        """What the next plan needs to go on from here."""
-        return self._done.kept_survey()
 
     def typed_records(self, record_type: str) -> Iterator[pa.RecordBatch]:
         """The records of one type, fields as typed columns, by `record_type_schema`: asked instead of `bronze`.
@@ -174,11 +153,6 @@ class ClusterReading(Closeable):
             for records, mask in self.store.records(stored, decoder):
                 builder.add(records, mask)
             yield builder.build(int(chunk.base_offset[0]), int(chunk.last_offset[-1]) + 1)
-
-    def has_snapshot(self, source: str) -> bool:
-        """Whether `snapshot` has the records of a snapshot: not where an earlier plan read it."""
-        known = self._done.snapshots.get(source)
-        return known is not None and known.decoded is not None
 
     def log_records(self, from_offset: int, to_offset: int) -> Iterator[pa.RecordBatch]:
         """The rows of `records` of the log, on any branch, with offsets in [from_offset, to_offset)."""
@@ -244,8 +218,6 @@ class ClusterReading(Closeable):
             stack=self._stack,
             keeps_records=self._keeps_records,
             earlier=self._earlier,
-            records_from=self._replay_from,
-            known=self._known,
             facts=facts,
         )
         return self._pass

@@ -90,21 +90,6 @@ class BranchTree:
         self._extend(batches, label)
         return label
 
-    def restore(self, branches: list[Branch], ends: Sequence[LogEnd], rejoins: Sequence[Rejoin]) -> None:
-        """Takes what an earlier reading knew of the branches up to where each replica is read from now."""
-        self.branches += branches
-        self._rejoins += rejoins
-        self._has_children = {branch.parent for branch in branches if branch.parent is not None}
-        for end in ends:
-            self._branch_of[end.replica] = end.branch
-            self._end_of[end.replica] = (end.end_offset, end.last_epoch)
-            self._position_of[end.replica] = None if end.branch is None else end.end_offset
-
-    @property
-    def rejoins(self) -> Sequence[Rejoin]:
-        """Where logs that had parted agree again."""
-        return self._rejoins
-
     def ends(self) -> list[LogEnd]:
         """Where each replica's log ends, by replica number."""
         return [LogEnd(replica, branch, *self._end_of[replica]) for replica, branch in enumerate(self._branch_of)]

@@ -55,9 +55,8 @@ class BronzeRows:
         self._refused_seen: set[tuple[Identity, str, int, int]] = set()
 
     def is_selected(self, replica: Replica) -> bool:
-        """Whether rows about this replica are wanted; earlier plans have those of one without changes."""
-        is_asked = self.selection.node_ids is None or replica.plan.node_id in self.selection.node_ids
-        return is_asked and replica.at_rest is None
+        """Whether rows about this replica are wanted."""
+        return self.selection.node_ids is None or replica.plan.node_id in self.selection.node_ids
 
     def planned_damages(self) -> Iterator[TableRows]:
         """What the plan itself could not list."""
@@ -82,8 +81,7 @@ class BronzeRows:
 
     def take_refused(self, replica: Replica, chunk: Chunk, source: str = LOG_SOURCE) -> None:
         """Keeps the batches of a chunk that framing or continuity refused, for `refused`."""
-        is_known = chunk.is_read_before or not self.is_selected(replica)
-        if not chunk.refused or not self._needs_batches or is_known:
+        if not chunk.refused or not self._needs_batches or not self.is_selected(replica):
             return
         refusals = [
             (row, str(finding.reason))
@@ -124,7 +122,7 @@ class BronzeRows:
         unsound = np.flatnonzero(decoded.status != OK)
         if not len(unsound):
             return
-        for part in (each for each in slices if not each.chunk.is_read_before):
+        for part in slices:
             for place in np.flatnonzero(np.isin(part.numbers, unsound)).tolist():
                 number = int(part.numbers[place])
                 self.refuse(part.replica, part.chunk, int(part.rows[place]), decoded, number)

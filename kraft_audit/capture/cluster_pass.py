@@ -5,7 +5,7 @@ The replicas are read in lock step by windows of offsets (`reconcile`); each dis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import numpy as np
@@ -15,15 +15,14 @@ from kraft_audit.capture.archiver import Archiver
 from kraft_audit.capture.borne_snapshots import doubt_unborne_snapshots
 from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, captures_batch, files_batch
 from kraft_audit.capture.decoded_records import DecodedBatches, Decoder, Records, judge
+from kraft_audit.capture.earlier_survey import EarlierSurvey, earlier_logs
 from kraft_audit.capture.log_facts import LogFacts
 from kraft_audit.capture.node_card import node_cards_batch
 from kraft_audit.capture.plan import ClusterPlan, Selection
-from kraft_audit.capture.presence import KnownWindow, Presence
+from kraft_audit.capture.presence import Presence
 from kraft_audit.capture.reconcile import Slice, Window, windows
 from kraft_audit.capture.record_store import RecordStore, StoredBatches, StoredWindow
 from kraft_audit.capture.replica import ReadingSettings, Replica, open_replicas
-from kraft_audit.capture.resumed.kept_survey import KeptSurvey
-from kraft_audit.capture.resumed.survey_resume import SurveyMemory
 from kraft_audit.capture.scanner import Chunk
 from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, SnapshotCopy, find_snapshots
 from kraft_audit.capture.survey import Survey, SurveyBuilder
@@ -37,9 +36,8 @@ ToRows = Callable[[Records, str], pa.RecordBatch]
 class ClusterPass:
     """The pass over the replicas of one plan, and what it leaves: `windows` and `snapshots`, if records are kept.
 
-    `to_rows` makes the rows of `records` of decoded records and their source. `stack` closes the storages. The survey
-    goes on from the `earlier` one, `records_from` as in `resume_survey`; raises NotResumableError where it cannot.
-    `known` is a survey that it does not go on from. `facts` learn who holds which batch.
+    `to_rows` makes the rows of `records` of decoded records and their source. `stack` closes the storages. `earlier` is
+    what a survey knew before. `facts` learn who holds which batch.
     """
 
     def __init__(
@@ -52,9 +50,7 @@ class ClusterPass:
         store: RecordStore,
         stack: ExitStack,
         keeps_records: bool,
-        earlier: KeptSurvey | None = None,
-        records_from: tuple[int, int] | None = None,
-        known: KeptSurvey | None = None,
+        earlier: EarlierSurvey | None = None,
         facts: LogFacts | None = None,
     ) -> None:
         dialect = plan.read_as
@@ -63,10 +59,8 @@ class ClusterPass:
         self.is_done = False
         self.windows: list[StoredWindow] = []
         self.snapshots: dict[str, Snapshot] = {}
-        logs = None if earlier is None else {log.place: log for log in earlier.logs}
-        self._replicas, self._scan_settings = open_replicas(plan, settings, stack, logs)
+        self._replicas, self._scan_settings = open_replicas(plan, settings, stack)
         self._readable = [replica for replica in self._replicas if replica.log is not None]
-        self._changed = [replica for replica in self._readable if replica.at_rest is None]
         self._settings = settings
         self._store = store
         self._keeps_records = keeps_records
@@ -77,35 +71,20 @@ class ClusterPass:
         )
         self._archiver = None
         if ARCHIVE.name in tables:
-            self._archiver = Archiver(plan, self._changed, settings.redactor.keyed_hash)
+            self._archiver = Archiver(plan, self._readable, settings.redactor.keyed_hash)
         self._redacts = self._wants_records or self._archiver is not None
         self._decoder = Decoder(dialect, settings.redactor if self._redacts else None)
         is_all_decoded = tables != {RECORDS.name} or settings.selection == Selection()
         self._survey = None
-        if is_all_decoded and (plan.is_whole or earlier is not None):
+        if is_all_decoded and plan.is_whole:
             self._survey = SurveyBuilder(self._replicas, dialect)
-        self._memory = SurveyMemory(earlier, records_from, known)
-        snapshots = () if earlier is None else earlier.snapshots
-        self._known_sources = {copy.place: snapshot.source for snapshot in snapshots for copy in snapshot.copies}
-        if earlier is not None and self._survey is not None:
-            self._memory.resume(self._survey, self._replicas)
-
-    def records_from(self, path: Sequence[int]) -> int:
-        """The offset from which on this pass has met all batches of a path."""
-        return self._memory.known_to(path)
+        self._earlier = earlier
 
     def surveyed(self) -> Survey:
         """The survey of what was read."""
-        return self._builder().survey
-
-    def kept_survey(self) -> KeptSurvey:
-        """What the next plan needs to go on from here, once the pass is done."""
-        return self._memory.kept_survey(self._builder(), self._replicas)
-
-    def _builder(self) -> SurveyBuilder:
         if self._survey is None:
             raise ValueError("only a whole plan, all of it decoded, is surveyed")
-        return self._survey
+        return self._survey.survey
 
     def rows(self) -> Iterator[TableRows]:
         """Rows of the wanted tables, and of no other."""
@@ -114,7 +93,7 @@ class ClusterPass:
         yield from self._logs_and_snapshots()
         for replica in self._replicas:
             if replica.log is None:
-                self._close(replica)
+                replica.close(self._settings.clock_ms)
         doubt_unborne_snapshots(self._readable)
         for replica in self._readable:
             replica.compare_end_with_files()
@@ -130,12 +109,13 @@ class ClusterPass:
             yield FILES.name, files_batch(selected)
         if self._survey is not None:
             self._survey.finish()
-            self._memory.finish(self._survey.survey)
+            if self._earlier is not None:
+                self._survey.survey.earlier_logs += earlier_logs(self._earlier, self._survey.survey)
         self.is_done = True
 
     def _logs_and_snapshots(self) -> Iterator[TableRows]:
-        presence = Presence(self.plan.cluster_id, self._changed, self._settings.known, self.plan.decoded_to)
-        snapshots = find_snapshots(self._readable, self._known_sources)
+        presence = Presence(self.plan.cluster_id, self._readable, self._settings.known, self.plan.decoded_to)
+        snapshots = find_snapshots(self._readable)
         # A snapshot comes where the log reaches its end: short secrets are numbered as they are met, in log order.
         cuts = sorted({snapshot.end_offset for snapshot in snapshots})
         for window in windows(self._readable, self._emitter.take_refused, self._close, cuts):
@@ -152,17 +132,14 @@ class ClusterPass:
 
     def _close(self, replica: Replica) -> None:
         replica.close(self._settings.clock_ms)
-        if self._survey is not None:
-            self._memory.log_ended(self._survey, replica)
 
     def _window(self, window: Window, presence: Presence) -> Iterator[TableRows]:
         labels = None if self._survey is None else self._survey.add_window(window)
-        self._memory.marks.take(window)
         known = presence.known(window.batches, window.to_offset) if self.tables else None
         decoded = DecodedBatches.unknown(len(window.batches))
         if known is not None:
             known.fill_noop_counts(decoded.noop_count)
-        is_known = _read_before(window, known)
+        is_known = np.zeros(len(window.batches), bool) if known is None else known.decoded(len(window.batches))
         for part, numbers, records in self._decoded(window, is_known, labels):
             judge(decoded, numbers, records)
             if self._survey is not None and labels is not None:
@@ -220,7 +197,6 @@ class ClusterPass:
         batches = window.batches
         if not self.tables:
             return window.header("is_control")
-        # A survey that goes on from an earlier one needs the control records of what is read again, too.
         wanted = ~is_known if self._survey is None else ~is_known | window.header("is_control")
         if self.tables == {RECORDS.name}:
             wanted &= self._settings.selection.includes(batches.base_offset, batches.last_offset)
@@ -229,11 +205,9 @@ class ClusterPass:
     def _snapshot(self, snapshot: Snapshot) -> Iterator[TableRows]:
         keeps_bytes = self._keeps_records or bool(self.tables)
         checker = SnapshotChecker(self._scan_settings, self.plan.known_sources, self._store if keeps_bytes else None)
-        self._memory.know(snapshot)
         checker.check(snapshot)
         if self._survey is not None:
-            self._survey.add_snapshot(snapshot, self._memory.controls_of(snapshot))
-            self._memory.add_snapshot(snapshot)
+            self._survey.add_snapshot(snapshot)
         if self.tables:
             is_archived = self._archiver is not None and self._archiver.wants(snapshot)
             for copy in snapshot.copies:
@@ -284,12 +258,3 @@ class ClusterPass:
             self._emitter.refuse(copy.replica, chunk, int(chunk.rows[number]), decoded, number)
         if self._keeps_records:
             self._store.keep_records(stored, batch_records, is_redacted=self._redacts)
-
-
-def _read_before(window: Window, known: KnownWindow | None) -> Mask:
-    """Which of the window's batches earlier plans have decoded."""
-    is_known = np.zeros(len(window.batches), bool) if known is None else known.decoded(len(window.batches))
-    for part in window.slices:
-        if part.chunk.is_read_before:
-            is_known[part.numbers] = True
-    return is_known

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kraft_audit.capture.continuity import run_begins
 from kraft_audit.tables.bronze import BATCHES
-from kraft_audit.tables.contract import INT64, Table, required
+from kraft_audit.tables.contract import INT32, INT64, Table, required
 from kraft_audit.tables.number_arrays import Mask, Rows
 
 OF_DISK: Final = (
@@ -35,6 +35,20 @@ BATCH_COPIES: Final = Table(
         required("first_row", INT64, "the first of the rows of batches"),
         required("batch_count", INT64, "how many rows they are"),
         required("position_shift", INT64, "what a batch's position in the file is more than in that row"),
+    ),
+)
+LOG_RUNS: Final = Table(
+    "log_runs",
+    "history",
+    "what the log of one capture holds of one leader epoch, without a gap",
+    ("root", "path", "capture_number", "leader_epoch", "from_offset"),
+    "as long as the capture",
+    "Says who held what when the batches of that capture are not at hand any more.",
+    (
+        *(each for each in BATCHES.columns if each.name in OF_DISK and each.name != "file_name"),
+        required("leader_epoch", INT32, "leader epoch of the records"),
+        required("from_offset", INT64, "the first offset"),
+        required("to_offset", INT64, "the offset after the last"),
     ),
 )
 _FILE: Final = ("root", "path", "capture_number", "file_name")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from kraft_audit.capture.continuity import LogState, run_begins
 from kraft_audit.capture.plan import BatchKey, FilePlan, ReplicaPlan
-from kraft_audit.capture.resumed.kept_log import KeptLog, LogMark
 from kraft_audit.capture.scanner import Chunk, DamageLog, FileTally, Scanner, ScanSettings, header_at, neighbour
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import FileKind
@@ -39,12 +37,11 @@ class LogReader:
         damage: DamageLog,
         tallies: dict[str, FileTally],
         settings: ScanSettings,
-        at_rest: KeptLog | None = None,
         torn: str | None = None,
         *,
         is_rest_torn: bool = False,
     ) -> None:
-        """`at_rest`: the log is known to be as it was kept, and nothing after its end is read. `torn`: why none is.
+        """`torn`: why nothing of the log is read.
 
         `is_rest_torn`: what earlier plans read of it still counts as read, so that a sound copy is read from there on.
         """
@@ -61,13 +58,9 @@ class LogReader:
         self.epoch_starts: list[tuple[int, int]] = []
         """(epoch, first offset of it) of the epochs that this reading saw begin, at most EPOCH_STARTS_MAX."""
         self._read_before: set[str] = set()
-        self._known_ends: dict[str, int] = {}
-        self._again_from: LogMark | None = None
         self.torn = torn
         self._is_rest_torn = is_rest_torn
-        state = None
-        if torn is None:
-            state = self._resumed_state() if at_rest is None else self._resting_state(at_rest)
+        state = self._resumed_state() if torn is None else None
         self.is_resumed = state is not None
         if state is None and known:
             ordered, damages = ordered_segments(storage, replica_dir(plan))
@@ -124,15 +117,6 @@ class LogReader:
         """The segments with bytes that no earlier plan has read."""
         return [tally for tally in self.segments if tally.plan.name not in self._read_before]
 
-    @property
-    def has_changes(self) -> bool:
-        """Whether any segment holds bytes that no earlier plan has read."""
-        return bool(self.new_segments)
-
-    def read_again_from(self, mark: LogMark) -> None:
-        """Lets `chunks` begin at a batch before the end of what is known: those are marked as read before."""
-        self._again_from = mark
-
     def chunks(self) -> Iterator[Chunk]:
         """The accepted batches of all segments, in order."""
         if self.torn is not None:
@@ -141,8 +125,6 @@ class LogReader:
                     self.scanner.leave_unread(tally, self.torn)
                     tally.is_left_aside = self._is_rest_torn
             return
-        if self._again_from is not None:
-            yield from self._chunks_again(self._again_from)
         has_read = self.is_resumed
         for number, tally in enumerate(self.segments):
             if tally.plan.name in self._read_before:
@@ -161,36 +143,6 @@ class LogReader:
                 yield chunk
         # A log's reader outlives its reading, a chunk's bytes for each replica would too.
         self.scanner.forget()
-
-    def _chunks_again(self, mark: LogMark) -> Iterator[Chunk]:
-        """Batches of earlier plans. What is wrong there was reported then, and counts then."""
-        end_of = {name: end for name, end in self._known_ends.items() if end > 0}
-        names = [tally.plan.name for tally in self.segments]
-        scanner = Scanner(self.storage, DamageLog(), self._settings, LogState(mark.offset))
-        for number in range(names.index(mark.file_name), len(names)):
-            tally = self.segments[number]
-            end = end_of.get(tally.plan.name, 0)
-            own = FileTally(replace(tally.plan, size_bytes=end, earlier=None))
-            own.scanned_to = mark.position if tally.plan.name == mark.file_name else 0
-            following = neighbour(self._header(self.segments[number + 1])) if number + 1 < len(names) else None
-            for chunk in scanner.scan(join(self.plan.path, tally.plan.name), own, following) if end else ():
-                chunk.is_read_before = True
-                yield chunk
-        scanner.forget()
-
-    def _resting_state(self, at_rest: KeptLog) -> LogState | None:
-        """The state after the last batch of a log without changes; None where that batch is not there any more."""
-        self._read_before = {tally.plan.name for tally in self.segments}
-        self._known_ends = {tally.plan.name: tally.plan.size_bytes for tally in self.segments}
-        key = at_rest.last_batch
-        if key is None:
-            return LogState(self.first_offset)
-        last = next((tally for tally in self.segments if tally.plan.name == at_rest.file_name), None)
-        if last is None or self._known_header(last, key) is None:
-            return None
-        self._known_ends[last.plan.name] = at_rest.scanned_to
-        self.last_timestamp_ms, self.last_crc = at_rest.last_timestamp_ms, key.crc
-        return LogState(key.last_offset + 1, key.leader_epoch)
 
     def _add_epochs(self, chunk: Chunk) -> None:
         epoch = chunk.leader_epoch
@@ -222,7 +174,6 @@ class LogReader:
         if header is None:
             return None
         self._read_before = {tally.plan.name for _, tally, _ in known if _is_fully_read(tally)}
-        self._known_ends = {tally.plan.name: tally.scanned_to for tally in self.segments}
         self.last_timestamp_ms, self.last_crc = header.max_timestamp_ms, key.crc
         is_gap_explained = key.position + header.size_bytes != last.scanned_to
         return LogState(key.last_offset + 1, key.leader_epoch, is_gap_explained)

@@ -275,9 +275,7 @@ class ClusterPlan:
     the ids of histories that proved to be this one, `first_plan` is the plan that read it first (0: not known),
     `split_from` the history that its logs were first read as a part of. `dialect` is empty where control records
     disagree about it.
-    With `keeps_state` it goes on from `kept_state`, which names what the plan before it kept of the cluster (empty:
-    nothing), and keeps a state for the next one; with `reads_all` everything is read all the same, to find what was
-    altered in place.
+    `kept_state` names what the plan before it kept of earlier captures (empty: nothing).
     `is_running` and `gone` are what its operator says: that its nodes run, and which of them are lost with their disks.
     """
 
@@ -304,8 +302,6 @@ class ClusterPlan:
     gone: tuple[int, ...] = ()
     split_from: str = ""
     kept_state: str = ""
-    keeps_state: bool = False
-    reads_all: bool = False
 
     @property
     def key(self) -> str:
@@ -384,7 +380,7 @@ class KnownBatches(Protocol):
 
 _JSON_KEYS: Final = {"told_damages": "known_damages"}
 """Fields that stand in the table `plans` under another name: lakes that have it have to stay readable."""
-_NO_FIELDS: Final = frozenset({"shares", "share"})
+_NO_FIELDS: Final = frozenset({"shares", "share", "keeps_state", "reads_all"})
 """What plans in earlier lakes say besides."""
 _JSON_KINDS: Final[Mapping[str, type]] = {
     "crc": BatchKey,

@@ -115,7 +115,7 @@ class Presence:
     def changes(self, window: Window | None, known: KnownWindow | None) -> Iterator[PresenceChange]:
         """What is to be written of each replica, captures of one replica in time."""
         slices = [] if window is None else window.slices
-        parts = {part.replica.number: part for part in slices if not part.chunk.is_read_before}
+        parts = {part.replica.number: part for part in slices}
         base_offset = window.batches.base_offset if window is not None else np.zeros(0, np.int64)
         for identity in sorted(self._captures):
             captures = self._captures[identity]

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -22,7 +22,6 @@ from kraft_audit.capture.disk_trust import DiskTrust, trust_of
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
 from kraft_audit.capture.reached_end import beyond_end
-from kraft_audit.capture.resumed.kept_log import KeptLog, NotResumableError, ReplicaPlace
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX, DamageLog, FileTally, ScanSettings, chunk_bytes
 from kraft_audit.capture.set_aside import SetAsideLog, set_aside_log
 from kraft_audit.capture.torn_copies import KnownPart, torn_at
@@ -81,11 +80,7 @@ class ReadingSettings:
 
 
 class Replica:
-    """The state of reading one replica. `is_accepted` is False where it belongs to another cluster.
-
-    `earlier` is its log as an earlier plan left it, `at_rest` the same where it has no changes since then: such a
-    replica is evidence, and has no rows.
-    """
+    """The state of reading one replica. `is_accepted` is False where it belongs to another cluster."""
 
     def __init__(
         self,
@@ -94,11 +89,7 @@ class Replica:
         plan: ReplicaPlan,
         storage: Storage,
         settings: ScanSettings,
-        earlier: KeptLog | None = None,
-        is_at_rest: bool = False,
     ) -> None:
-        self.earlier = earlier
-        self.at_rest = earlier if is_at_rest else None
         self.number = number
         self.cluster = cluster
         self.plan = plan
@@ -147,16 +138,13 @@ class Replica:
                 name = self._by_path.get(damage.path)
                 if name is None or not self.tallies[name].plan.is_unchanged:
                     self._take_damage(damage)
-        self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings, self.at_rest)
+        self.log = LogReader(self.plan, self.storage, self.damage, self.tallies, self._settings)
 
     @property
     def trust(self) -> DiskTrust:
         """How far the disk counts, once its log was read."""
         log, newest = self.log, self.snapshots[-1] if self.snapshots else (None, None)
-        # Of a log at rest nothing is read again: then what was damaged in it before is what is unread.
-        is_at_rest = self.at_rest is not None
-        tallies = self.tallies.values()
-        bytes_unread = sum(each.damage_count if is_at_rest else each.bytes_unread for each in tallies)
+        bytes_unread = sum(tally.bytes_unread for tally in self.tallies.values())
         return trust_of(self.doubt, log.end_offset if log else None, newest[0], bytes_unread)
 
     @property
@@ -186,7 +174,7 @@ class Replica:
         part before that was compared when it was new.
         """
         log = self.log
-        if log is None or self.at_rest is not None or not log.new_segments:
+        if log is None or not log.new_segments:
             return
         paths = [(join(self.plan.path, tally.plan.name), tally) for tally in log.new_segments]
         known = None
@@ -386,15 +374,12 @@ def open_replicas(
     plan: ClusterPlan,
     settings: ReadingSettings,
     stack: ExitStack,
-    earlier: Mapping[ReplicaPlace, KeptLog] | None = None,
 ) -> tuple[list[Replica], ScanSettings]:
     """Opens what the plan names, in an order that does not depend on the plan's; storages are closed with the stack.
 
-    With the `earlier` logs the replicas without changes are opened too, as they were kept. Raises InputError where a
-    storage cannot be opened any more, NotResumableError where a replica was not kept.
+    Raises InputError where a storage cannot be opened any more.
     """
-    context = frozenset() if earlier is None else frozenset(plan.context)
-    planned = sorted((*plan.replicas, *context), key=lambda replica: replica.sort_key)
+    planned = sorted(plan.replicas, key=lambda replica: replica.sort_key)
     _allow_open_files(len(planned))
     size_bytes = chunk_bytes(len(planned), settings.chunk_bytes_max)
     scan_settings = ScanSettings(size_bytes, settings.redactor.keyed_hash, settings.stop_on_change)
@@ -406,11 +391,7 @@ def open_replicas(
         storages[root].list_ahead([each.path for each in below])
         storages[root].read_ahead([path for each in below for path in _read_first(each)])
     for number, replica_plan in enumerate(planned):
-        known = None if earlier is None else earlier.get((replica_plan.root, replica_plan.path))
-        if earlier is not None and known is None:
-            raise NotResumableError(f"{replica_plan.path}: no earlier plan read it")
-        is_at_rest = replica_plan in context
-        replica = Replica(number, plan, replica_plan, storages[replica_plan.root], scan_settings, known, is_at_rest)
+        replica = Replica(number, plan, replica_plan, storages[replica_plan.root], scan_settings)
         replica.open(settings.clock_ms)
         replicas.append(replica)
     context_logs = [each for each in plan.context if any(file.kind == FileKind.SEGMENT for file in each.files)]

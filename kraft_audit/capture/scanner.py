@@ -134,7 +134,6 @@ class Chunk:
     """Some bytes of one file, private to their reader, and the batches in them that are accepted.
 
     `rows` are those batches' rows in `index`; the columns after it are theirs. `refused` are the others.
-    `is_read_before`: an earlier plan has their rows, and they are read again to go on from them.
     `file_position` is where the buffer's first byte stands in the file. The buffer is filled again when the next chunk
     is taken: fresh memory for each would cost more than its CRC.
     """
@@ -145,7 +144,6 @@ class Chunk:
     index: BatchIndex
     rows: Rows
     refused: Sequence[ContinuityProblem] = ()
-    is_read_before: bool = False
     base_offset: Rows = field(init=False)
     last_offset: Rows = field(init=False)
     leader_epoch: Rows = field(init=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -61,7 +61,7 @@ class SnapshotCopy:
 
     @property
     def is_known(self) -> bool:
-        return self.file.is_unchanged or self.replica.at_rest is not None
+        return self.file.is_unchanged
 
     @property
     def end_offset(self) -> int:
@@ -103,21 +103,14 @@ class Snapshot:
             self.decoded = self.versions[0]
 
 
-def find_snapshots(
-    replicas: Sequence[Replica], known: Mapping[tuple[str, str, str], str] | None = None
-) -> list[Snapshot]:
-    """The snapshots of all replicas by (end offset, epoch); their files have been read to know their ids, no more.
-
-    Of files without changes the ids may be `known`, by root, path and name.
-    """
+def find_snapshots(replicas: Sequence[Replica]) -> list[Snapshot]:
+    """The snapshots of all replicas by (end offset, epoch); their files have been read to know their ids, no more."""
     groups: dict[tuple[int, int, str], list[SnapshotCopy]] = defaultdict(list)
     for replica in replicas:
         if not replica.is_accepted:
             continue
         for file in replica.files_of(FileKind.SNAPSHOT, FileKind.BOOTSTRAP_SNAPSHOT):
-            place = (replica.plan.root, replica.plan.path, file.name)
-            source = (known or {}).get(place) if file.is_unchanged else None
-            source = source or _snapshot_source(replica, file)
+            source = _snapshot_source(replica, file)
             groups[(file.base_offset or 0, file.epoch or 0, source)].append(SnapshotCopy(replica, file, source))
     return [Snapshot(key[2], key[0], groups[key]) for key in sorted(groups)]
 
@@ -137,8 +130,7 @@ class SnapshotChecker:
         """Reads the copies that no earlier plan knows; a complete one of each content is decoded, else the first."""
         for copy in snapshot.copies:
             if copy.is_known:
-                is_sound = copy.replica.tallies[copy.file.name].damage_count == 0
-                copy.is_complete = is_sound if copy.replica.at_rest is None else bool(copy.digest)
+                copy.is_complete = copy.replica.tallies[copy.file.name].damage_count == 0
             else:
                 self._read(copy, snapshot)
             if copy.is_complete and copy.file.kind == FileKind.SNAPSHOT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -233,15 +233,14 @@ class SurveyBuilder:
             unsound = unsound[window.header("is_control")[unsound]]
             self.survey.unsound_offsets += window.batches.base_offset[unsound].tolist()
 
-    def add_snapshot(self, snapshot: Snapshot, known_controls: Sequence[ControlRecord] = ()) -> None:
-        """Takes a snapshot whose copies have been checked; `known_controls` where no copy of it was decoded."""
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Takes a snapshot whose copies have been checked."""
         copy = snapshot.decoded or snapshot.copies[0]
         holders = tuple(own.replica.number for own in snapshot.copies if own.is_complete)
-        controls = known_controls if snapshot.decoded is None else copy.controls
         versions = tuple(numbers for _, numbers in snapshot.version_holders())
         self.survey.snapshots.append(
             SurveyedSnapshot(
-                snapshot.source, snapshot.end_offset, copy.file.epoch or 0, holders, tuple(controls), versions
+                snapshot.source, snapshot.end_offset, copy.file.epoch or 0, holders, tuple(copy.controls), versions
             )
         )
 

@@ -13,14 +13,16 @@ from kraft_audit.rules.columns.loss_texts import holder_text, loss_text, proof_t
 
 
 def loss_rows(
-    history: ClusterHistory, plan: int = 0, kept: dict[tuple[str, int], tuple[ReplicaLog, ...]] | None = None
+    history: ClusterHistory,
+    plan: int = 0,
+    kept: dict[tuple[str, int], tuple[ReplicaLog, ...]] | None = None,
+    since: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """A row an event, in the order of the log; of a history that goes on those that are new, whose holders changed, or
     whose disks were captured since.
 
     `kept` gets what later judgements need of those disks.
     """
-    since = 0 if history.carried is None else history.carried.to_offset
     logs = kept_logs(history)
     if kept is not None:
         kept |= logs

@@ -143,7 +143,7 @@ def plan_fleet(
             if plan.aliases and not plan.first_plan:
                 plan = replace(plan, first_plan=ledger.first_plan(plan.key))
             states[plan.key] = states.get(plan.key, LedgerState()).after(opened_change(PlannedCluster(plan)))
-            each, why = _planned(plan, inspection.changes, known, fleet)
+            each, why = _planned(plan, inspection.changes, known)
             failures += [line for line in why if line not in failures]
             planned += [] if each is None else [each]
         clusters += planned
@@ -251,7 +251,7 @@ def find_changes(settings: ClusterSettings, known: LedgerIndex, open_storage: Op
 
 
 def _planned(
-    plan: ClusterPlan, changes: ChangedPaths, known: LedgerIndex, fleet: FleetSettings
+    plan: ClusterPlan, changes: ChangedPaths, known: LedgerIndex
 ) -> tuple[PlannedCluster | None, tuple[str, ...]]:
     """What is to be read of one history, None where nothing changed; and why a part of it cannot be."""
     cluster_ids = sorted({replica.cluster_id or plan.cluster_id for replica in plan.replicas})
@@ -270,10 +270,6 @@ def _planned(
     failures = tuple(f"{root}: {why}" for root, why in lost.items())
     state = known.states.get(plan.key, LedgerState())
     resumed = with_ledger(plan, known, state, frozenset(changes.changed))
-    reads_all = bool(state.kept_state) and is_turn(plan.key, plan.number, fleet.scrub_plans)
-    # What only Spark reaches holds no states: workers write and read them.
-    keeps_state = fleet.go_on and fleet.committer == "deltalake"
-    resumed = replace(resumed, keeps_state=keeps_state, reads_all=reads_all)
     if not resumed.replicas and not resumed.damages:
         return None, failures
     read = tuple(sorted(archive for root, archive in changes.archives.items() if root not in lost))
@@ -308,14 +304,6 @@ def with_ledger(plan: ClusterPlan, known: LedgerIndex, state: LedgerState, chang
         silver=state.silver,
         kept_state=state.kept_state,
     )
-
-
-def is_turn(history: str, number: int, scrub_plans: int) -> bool:
-    """Whether a history is read from its first byte by plan `number`: once in so many plans, others by another one."""
-    if scrub_plans == 0:
-        return False
-    place = int.from_bytes(hashlib.blake2b(history.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big")
-    return number % scrub_plans == place % scrub_plans
 
 
 def damage_key(damage: PlannedDamage) -> str:

@@ -133,7 +133,7 @@ def maintain_lake(
 
 
 def _maintained_states(lake: Lake, ledger: Ledger, dry_run: bool) -> Maintained | None:
-    """Deletes the states that no plan will go on from; None where plans kept none."""
+    """Deletes what plans kept of earlier captures, but for the newest; None where they kept nothing."""
     names = ledger.kept_states(STATES_KEPT)
     try:
         deleted = [

@@ -281,8 +281,9 @@ class Run:
         summary = plan_summary(manifest)
         is_first = self.ledger.close_plan(number, summary)
         self.result.add_plan(number, summary, [outcome.cluster_name for outcome in manifest.outcomes])
-        for name, why in summary.get("read_whole", {}).items():
-            self.progress(ProgressLine(Step.CLOSE, f"read from its first byte: {why}", cluster=name, plan=number))
+        for name, why in summary.get("forgotten", {}).items():
+            text = f"what earlier captures showed is not known any more: {why}"
+            self.progress(ProgressLine(Step.CLOSE, text, cluster=name, plan=number, level="warning"))
         for name, why in summary["failed"].items():
             self.progress(ProgressLine(Step.CLOSE, why, cluster=name, plan=number, level="warning"))
         self._show(Step.CLOSE, f"plan {number}" + ("" if is_first else " was closed by another run"), started)

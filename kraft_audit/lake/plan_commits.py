@@ -9,7 +9,7 @@ from typing import Any
 from kraft_audit.lake.ledger import Ledger, delta_schema
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.progress import failpoint
-from kraft_audit.lake.staging.stage import WHY_WHOLE
+from kraft_audit.lake.staging.stage import FORGOTTEN
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import FILES
 from kraft_audit.text.readable import plural
@@ -52,10 +52,10 @@ def commit_tables(ledger: Ledger, number: int, manifest: Manifest) -> Iterator[t
 
 
 def plan_summary(manifest: Manifest) -> dict[str, Any]:
-    """What the plan did: sums over its clusters; by cluster name the failures, and why all of it was read."""
+    """What the plan did: sums over its clusters; by cluster name why it failed, or forgot earlier captures."""
     read = [outcome for outcome in manifest.outcomes if outcome.failure is None]
 
-    whole = {each.cluster_name: each.summary[WHY_WHOLE] for each in read if WHY_WHOLE in each.summary}
+    forgotten = {each.cluster_name: each.summary[FORGOTTEN] for each in read if FORGOTTEN in each.summary}
 
     def total(name: str) -> dict[str, int]:
         counts = Counter[str]()
@@ -69,7 +69,7 @@ def plan_summary(manifest: Manifest) -> dict[str, Any]:
         "captures": sum(outcome.summary["captures"] for outcome in read),
         **{name: total(name) for name in ("rows", "records", "damage")},
         "batch_bytes": sum(outcome.summary["batch_bytes"] for outcome in read),
-        **({"read_whole": whole} if whole else {}),
+        **({"forgotten": forgotten} if forgotten else {}),
         "failed": {
             outcome.cluster_name: outcome.failure for outcome in manifest.outcomes if outcome.failure is not None
         },

@@ -187,13 +187,6 @@ class FleetSettings(_Strict):
     deadline_minutes: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=30, description="how long reading one cluster may take, beside a second a MiB: then it is tried again"
     )
-    go_on: bool = Field(
-        default=True,
-        description="committer deltalake: hourly runs go on from what the run before kept, and read what is new",
-    )
-    scrub_plans: Annotated[int, Field(ge=0, le=100_000)] = Field(
-        default=168, description="a cluster is read from its first byte once in so many plans (0: never)"
-    )
     waivers: PathText | None = Field(default=None, description="findings that somebody accepts, as waivers.yaml says")
     staging: PathText | None = Field(
         default=None,

@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+from kraft_audit.capture.earlier_survey import EarlierSurvey
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.record_store import Spool, SpoolPlace
 from kraft_audit.capture.replica import OpenStorage
-from kraft_audit.capture.resumed.kept_survey import KeptSurvey
 from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_codec.errors import CodecError
@@ -35,7 +35,7 @@ class OrderedReading(Closeable):
 
     The loop runs once, and once more where the captures prove another order than the plan has: then the bytes come from
     what was kept of the first reading, and what was made of that does not count. Afterwards `plan` is numbered in time
-    as far as the captures prove it, and `reading` stays open. `known` is as in `ClusterReading`. Raises InputError
+    as far as the captures prove it, and `reading` stays open. `earlier` is as in `ClusterReading`. Raises InputError
     where a storage cannot be opened.
     """
 
@@ -45,10 +45,10 @@ class OrderedReading(Closeable):
         settings: ReadingSettings,
         *,
         keeps_records: bool = True,
-        known: KeptSurvey | None = None,
+        earlier: EarlierSurvey | None = None,
     ) -> None:
         self.plan = plan
-        self._known = known
+        self._earlier = earlier
         self._settings = settings
         self._keeps_records = keeps_records
         self._storages: NotedStorages | None = None
@@ -89,7 +89,9 @@ class OrderedReading(Closeable):
             self._storages.close()
 
     def _new_reading(self) -> ClusterReading:
-        return ClusterReading(self.plan.whole(), self._settings, keeps_records=self._keeps_records, known=self._known)
+        return ClusterReading(
+            self.plan.whole(), self._settings, keeps_records=self._keeps_records, earlier=self._earlier
+        )
 
 
 def has_several_captures(plan: ClusterPlan) -> bool:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
-from kraft_audit.capture.log_facts import BATCH_COPIES
+from kraft_audit.capture.log_facts import BATCH_COPIES, LOG_RUNS
 from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, ReplicaPlan
 from kraft_audit.capture.set_aside import SetAsideLog
 from kraft_audit.losses.replica_disks import ReplicaLogs
@@ -26,11 +26,16 @@ from kraft_audit.text.readable import LAST_TIME_MS
 from kraft_codec.schemas import Dialect
 from kraft_codec.schemas.releases import ELR_FEATURE
 
-CONTRACTS: Final[Mapping[str, Table]] = {**BRONZE, BATCH_COPIES.name: BATCH_COPIES, **SILVER}
+CONTRACTS: Final[Mapping[str, Table]] = {
+    **BRONZE,
+    **{table.name: table for table in (BATCH_COPIES, LOG_RUNS)},
+    **SILVER,
+}
 INPUTS: Final = (
     "captures",
     "batches",
     BATCH_COPIES.name,
+    LOG_RUNS.name,
     "decode_errors",
     "records",
     *(name for name in SILVER if name != EXPOSURE_CHANGES.name),

@@ -18,8 +18,8 @@ from typing import Any
 
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.findings.analysis import Continuation, versions_of
-from kraft_audit.findings.kept_state import KeptState
+from kraft_audit.pipeline.analysis import CaptureMemory
+from kraft_audit.pipeline.earlier_captures import EarlierCaptures
 from kraft_codec.file_names import segment_name
 from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.schemas import Dialect
@@ -225,9 +225,9 @@ class PlannedLake(Lake):
             self.files[row["path"], row["file_name"]] = row
 
 
-def continued(plan: ClusterPlan, state: bytes | None) -> Continuation:
-    """What a plan goes on from: the state that the one before it left, as bytes, or nothing."""
-    return Continuation(None if state is None else KeptState.from_bytes(state, versions_of(plan)))
+def remembered(kept: bytes | None) -> CaptureMemory:
+    """What the plan before kept of earlier captures, as bytes, or nothing."""
+    return CaptureMemory(None if kept is None else EarlierCaptures.from_bytes(kept))
 
 
 def position_of(rows: dict[str, list[dict[str, Any]]]) -> SilverPosition:

@@ -1,8 +1,7 @@
-"""A cluster judged hour by hour from what was kept, beside `check` over all captures of all hours."""
+"""A cluster judged hour by hour with what earlier hours showed, beside `check` over all captures of all hours."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,17 +11,15 @@ import pyarrow as pa
 
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.findings.analysis import TABLES, Continuation, analyze
-from kraft_audit.findings.kept_state import KeptState
+from kraft_audit.pipeline.analysis import TABLES, CaptureMemory, analyze
+from kraft_audit.pipeline.history_collector import read_history
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.history_collector import read_history
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, Status
-from kraft_audit.tables.kept_parts import unpack
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.hourly_disks import CountedBytes, HourlyDisks, PlannedLake, continued, dialect_of, position_of
+from tests.builders.hourly_disks import CountedBytes, HourlyDisks, PlannedLake, dialect_of, position_of, remembered
 from tests.builders.memory_lake import KEY
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -31,7 +28,7 @@ FACT = ("offset", "epoch", "timestamp_ms", "node_id", "text")
 
 
 READ = frozenset({"batches", "decode_errors", "files", "replays", "watermarks", "findings"})
-"""The tables that are read here; `test_continuation.py` compares all others."""
+"""The tables that are read here."""
 PROVEN = ("low", "high", "canonical_epoch", "canonical_end_offset")
 KNOWN_LOW = "an earlier capture proved"
 """A lake asks for this proof only where the captures of the hour prove less."""
@@ -40,8 +37,8 @@ KNOWN_LOW = "an earlier capture proved"
 class JudgedHours:
     """The hours of one cluster.
 
-    `is_cut_off`: records that rules judged are deleted, and either others were deleted before any hour saw them, or the
-    rules began again after them. From then on only a lake's archive could say the same as all captures.
+    `is_cut_off`: the disks no longer hold records that an earlier hour judged, or records that no hour saw are gone.
+    From then on only a lake's archive could say the same as all captures.
     """
 
     def __init__(self, reading: Any, disks: HourlyDisks) -> None:
@@ -50,7 +47,7 @@ class JudgedHours:
         self.position: SilverPosition | None = None
         self.state: bytes | None = None
         self.short_values: dict[str, list[str]] = {}
-        self.whys: list[str | None] = []
+        self.started_at: int | None = None
         self.hours = disks.root.parent / "all"
         self.rounds: list[ClusterPlan] = []
         self.shown: set[Shown] = set()
@@ -65,13 +62,14 @@ class JudgedHours:
         if plan is None:
             return
         plan = replace(plan, silver=self.position)
-        continuation = continued(plan, self.state)
-        earlier = continuation.earlier
-        self.rows = self._rows(plan, continuation)
-        self.whys.append(continuation.why_whole)
-        self.state = None if continuation.next_state is None else continuation.next_state.to_bytes()
-        is_gap = any(row["gap_to_offset"] is not None for row in self.rows["replays"])
-        self.is_cut_off = self.is_cut_off or is_gap or began_later(earlier, continuation.next_state)
+        memory = remembered(self.state)
+        self.rows = self._rows(plan, memory)
+        assert memory.kept is not None
+        self.state = memory.kept.to_bytes()
+        (replayed,) = self.rows["replays"]
+        self.started_at = replayed["started_at"] if self.started_at is None else self.started_at
+        is_gap = replayed["gap_to_offset"] is not None
+        self.is_cut_off = self.is_cut_off or is_gap or replayed["started_at"] > self.started_at
         self.lake.take(self.rows)
         self.position = position_of(self.rows)
         self.watermarks += self.rows["watermarks"]
@@ -101,14 +99,14 @@ class JudgedHours:
             if wanted.get(episode) != found.get(episode)
         ]
 
-    def _rows(self, plan: ClusterPlan, continuation: Continuation) -> Rows:
+    def _rows(self, plan: ClusterPlan, memory: CaptureMemory) -> Rows:
         number = self.lake.number
         redactor = Redactor(KEY, self.short_values)
         settings = ReadingSettings(
             CountedBytes().open, redactor, clock_ms=lambda: number, known=self.lake, stop_on_change=True
         )
         found: Rows = {"staged_findings": []}
-        for name, batch in analyze(plan, settings, TABLES, continuation):
+        for name, batch in analyze(plan, settings, TABLES, memory):
             if name not in READ:
                 continue
             found.setdefault("staged_findings" if name == "findings" else name, []).extend(batch.to_pylist())
@@ -125,18 +123,6 @@ class JudgedHours:
         number = len(self.rounds)
         replicas = tuple(replace(each, capture_number=number) for each in own.replicas)
         self.rounds.append(replace(plan, replicas=replicas, context=()))
-
-
-def began_later(earlier: KeptState | None, later: KeptState | None) -> bool:
-    """Whether a judgement began after the records that an earlier one began with."""
-    if earlier is None or later is None:
-        return False
-    return states_from(earlier.rules) < states_from(later.rules)
-
-
-def states_from(rules: bytes) -> int:
-    """Where the judgement began that some `CarriedRows` are of, without their tables."""
-    return int(json.loads(unpack(rules)["facts"])["states_from"])
 
 
 def all_captures(rounds: Sequence[ClusterPlan]) -> ClusterHistory:

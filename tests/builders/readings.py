@@ -13,14 +13,14 @@ from kraft_audit.capture.decoded_records import RecordWindow
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
 from kraft_audit.capture.survey import Survey
-from kraft_audit.findings.analysis import TABLES, analyze
+from kraft_audit.pipeline.analysis import TABLES, analyze
+from kraft_audit.pipeline.history_collector import JUDGED_TABLES, HistoryCollector, read_history
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings, read_survey
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector, read_history
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 import yaml
 
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.findings.analysis import analyze
+from kraft_audit.pipeline.analysis import analyze
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest, manifest_of

@@ -21,7 +21,7 @@ from kraft_audit.quorum.rounds import ProvenRound, newest_canonical, proven_roun
 from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
 from kraft_audit.replay.driver import first_snapshot
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.history_collector import read_history
+from kraft_audit.pipeline.history_collector import read_history
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 

@@ -25,7 +25,6 @@ from kraft_audit.capture.plan import (
     history_id,
     plan_from_json,
 )
-from kraft_audit.findings.analysis import reanalyze
 from kraft_audit.lake.closed_plans import ClosedPlans, not_abandoned
 from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.lake import require_lake
@@ -35,6 +34,7 @@ from kraft_audit.lake.ledger_state import LedgerState
 from kraft_audit.lake.plan_events import OPENED
 from kraft_audit.lake.redaction_key import KEY_BYTES
 from kraft_audit.lake.staging.stage import ReadingEnd
+from kraft_audit.pipeline.analysis import reanalyze
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS

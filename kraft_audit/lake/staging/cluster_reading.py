@@ -6,27 +6,23 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as pads
 
 from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_from_json
-from kraft_audit.findings.analysis import TABLES, Continuation, analyze, versions_of
-from kraft_audit.findings.kept_state import KeptState
 from kraft_audit.lake.redaction_key import KEY_BYTES, load_key, redactor_of
 from kraft_audit.lake.staging.archive_reading import ArchiveReading, history_rows, is_archived, of_history
 from kraft_audit.lake.staging.stage import ReadCluster, Reading, ReadingEnd
-from kraft_audit.lake.staging.state_store import StoredState, get_state
+from kraft_audit.lake.staging.state_store import get_state
 from kraft_audit.lake.views import newest_batches
+from kraft_audit.pipeline.analysis import TABLES, CaptureMemory, analyze
+from kraft_audit.pipeline.earlier_captures import EarlierCaptures, EarlierCapturesError
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import BATCHES
 from kraft_audit.tables.gold import HISTORIES
-from kraft_audit.tables.kept_parts import KeptPartsError
 from kraft_codec.storage.opener import StoragePool
-
-SCRUB: Final = "it is its turn, to find what was altered in place"
 
 
 def redaction_key(file: str | None) -> str:
@@ -51,13 +47,13 @@ def read_table(
 
 
 class PipelineReading:
-    """One cluster of a plan, read for all tables, from where the plan before it stopped as far as that can be."""
+    """One cluster of a plan, read for all tables, with what earlier plans kept of it."""
 
     def __init__(self, plan: ClusterPlan, key: str, known: KnownBatches, tables: frozenset[str], lake_uri: str) -> None:
         self._plan = plan
         self._lake_uri = lake_uri
-        self._continuation: Continuation | None = None
-        self._earlier: StoredState | None = None
+        self._memory = CaptureMemory()
+        self._forgotten: str | None = None
         self._tables = tables
         self._redactor = redactor_of(plan, key)
         self._known = known
@@ -65,32 +61,21 @@ class PipelineReading:
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._plan.aliases or self._plan.merged:
             yield HISTORIES.name, history_rows(self._plan)
-        if self._plan.keeps_state:
-            self._continuation, self._earlier = continuation_of(self._plan, self._lake_uri)
+        if self._plan.kept_state:
+            try:
+                content = get_state(self._lake_uri, self._plan.key, self._plan.kept_state)
+                self._memory.earlier = EarlierCaptures.from_bytes(content)
+            except EarlierCapturesError as error:
+                self._forgotten = str(error)
         with StoragePool() as pool:
             settings = ReadingSettings(pool.open, self._redactor, known=self._known, stop_on_change=True)
-            for name, batch in analyze(self._plan, settings, self._tables, self._continuation):
+            for name, batch in analyze(self._plan, settings, self._tables, self._memory):
                 yield STAGED_AS.get(name, name), of_history(batch, self._plan)
 
     def end(self) -> ReadingEnd:
         redaction_state = json.dumps(self._redactor.short_values(), separators=(",", ":"))
-        if self._continuation is None:
-            return ReadingEnd(redaction_state)
-        state, why = self._continuation.next_state, self._continuation.why_whole
-        kept_state = None if state is None else state.to_bytes()
-        return ReadingEnd(redaction_state, kept_state, why if self._plan.kept_state else None, self._earlier)
-
-
-def continuation_of(plan: ClusterPlan, lake_uri: str) -> tuple[Continuation, StoredState | None]:
-    """What a plan goes on from: the state that it names, or nothing, with the reason."""
-    if not plan.kept_state:
-        return Continuation(), None
-    try:
-        stored = get_state(lake_uri, plan.key, plan.kept_state)
-        earlier = KeptState.from_bytes(stored.content, versions_of(plan))
-    except KeptPartsError as error:
-        return Continuation(why_whole=f"what was kept is of no use: {error}"), None
-    return Continuation(earlier, why_whole=SCRUB if plan.reads_all else None), stored
+        kept = self._memory.kept
+        return ReadingEnd(redaction_state, None if kept is None else kept.to_bytes(), self._forgotten)
 
 
 def pipeline_reading(lake_uri: str, key: str, known_uri: str | None, tables: frozenset[str] = TABLES) -> ReadCluster:

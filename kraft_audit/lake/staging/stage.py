@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from kraft_audit.capture.plan import SEVERAL_DEFAULTS, ClusterPlan, SilverPosition, plan_from_json
 from kraft_audit.lake.data_files import BUFFERED_BYTES, DataFile, TableWriter
 from kraft_audit.lake.ledger_state import ClusterOutcome, StateChange, state_to_json
-from kraft_audit.lake.staging.state_store import StoredState, put_state
+from kraft_audit.lake.staging.state_store import put_state
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import CodecError, InputError
@@ -31,8 +31,8 @@ from kraft_codec.errors import CodecError, InputError
 CLUSTER_BYTES: Final = 32 << 20
 OURS: Final = re.compile(r"[/\\](kraft_codec|kraft_audit)[/\\]")
 LARGEST_OFFSET: Final = (1 << 63) - 1
-WHY_WHOLE: Final = "why_whole"
-"""The part of a cluster's summary that says why all of it was read."""
+FORGOTTEN: Final = "forgotten"
+"""The part of a cluster's summary that says why what earlier captures showed is not known."""
 # The rows that cross back to the driver.
 MANIFEST_SCHEMA: Final = pa.schema(
     [
@@ -59,14 +59,12 @@ class StageError(Exception):
 class ReadingEnd:
     """What a reading leaves for the next plan: the state of its redaction, and what was kept, None for nothing.
 
-    `earlier_state` is what the plan before had kept, None where it could not be read. `why_whole` says why the reading
-    could not go on from that; None where it could, or there was none.
+    `forgotten` says why what earlier plans kept could not be read; None where it could, or there was nothing.
     """
 
     redaction_state: str
     kept_state: bytes | None = None
-    why_whole: str | None = None
-    earlier_state: StoredState | None = None
+    forgotten: str | None = None
 
 
 class Reading(Protocol):
@@ -115,8 +113,8 @@ class Tally:
             self.decoded_to = max(self.decoded_to, min(pc.max(log_ends).as_py() + 1, LARGEST_OFFSET))
         self.bytes_read += pc.sum(batch.column("size_bytes")).as_py()
 
-    def summary(self, plan: ClusterPlan, why_whole: str | None = None) -> dict[str, Any]:
-        why = {} if why_whole is None else {WHY_WHOLE: why_whole}
+    def summary(self, plan: ClusterPlan, forgotten: str | None = None) -> dict[str, Any]:
+        why = {} if forgotten is None else {FORGOTTEN: forgotten}
         return {
             **why,
             "replicas": len({replica.identity for replica in plan.replicas}),
@@ -195,9 +193,9 @@ def stage_cluster(
         doing(f"writing the rows of {plan.name}")
         files = sink.finish()
         # Before the manifest names it; a state that no plan comes to name is only unused space.
-        state_name = "" if end.kept_state is None else put_state(lake_uri, plan.key, end.kept_state, end.earlier_state)
+        state_name = "" if end.kept_state is None else put_state(lake_uri, plan.key, end.kept_state)
         change = tally.change(plan, end.redaction_state, state_name)
-        summary = tally.summary(plan, end.why_whole)
+        summary = tally.summary(plan, end.forgotten)
         return ClusterOutcome(number, plan.name, plan.key, None, change, summary), files
     sink.abandon()
     return ClusterOutcome(number, plan.name, plan.key, failure, StateChange(), {}), []

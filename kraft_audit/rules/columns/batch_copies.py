@@ -143,6 +143,10 @@ class BatchHolders:
         replica, _, _, since, _, copy = self._taken(np.repeat(holding, len(starts)))
         return replica, first + starts, first + ends, since, each[starts], copy
 
+    def taken(self, holdings: Rows) -> BatchHolders:
+        """Some of the holdings."""
+        return BatchHolders(*self._taken(holdings))
+
     def _taken(self, holdings: Rows) -> tuple[Rows, ...]:
         return tuple(getattr(self, field.name)[holdings] for field in fields(self))
 

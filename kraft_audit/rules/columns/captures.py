@@ -15,6 +15,7 @@ from kraft_audit.capture.disk_trust import disk_trust
 from kraft_audit.capture.plan import Identity, identity_of, replica_identity
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.rule_model import Evidence
+from kraft_audit.tables.number_arrays import Rows
 
 
 class CaptureRound(NamedTuple):
@@ -159,9 +160,17 @@ def copies_in_doubt(history: ClusterHistory) -> str | None:
     return str(newest["undecided"])
 
 
+_NUMBER_BITS: Final = 20
+
+
 def moment_number(row: Mapping[str, Any]) -> int:
     """When a capture was taken, as a number that orders captures: time, then number within the plan."""
-    return (int(row["captured_at_ms"]) << 20) + int(row["capture_number"])
+    return (int(row["captured_at_ms"]) << _NUMBER_BITS) + int(row["capture_number"])
+
+
+def moment_parts(moments: Rows) -> tuple[Rows, Rows]:
+    """The times and the numbers of captures that `moment_number` gave."""
+    return moments >> _NUMBER_BITS, moments & ((1 << _NUMBER_BITS) - 1)
 
 
 CLOCK_SLACK_MS: Final = 60_000

@@ -20,6 +20,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders, holders_of_rows, joined, rows_as_held
 from kraft_audit.rules.columns.canonical_rows import canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number
+from kraft_audit.rules.columns.earlier_holdings import CutOff, since_first_held
 from kraft_audit.rules.columns.frame import distinct, numbered
 from kraft_audit.rules.rule_model import RowNumbers
 from kraft_audit.tables.bronze import BATCH_KEY, REPLICA_NAME
@@ -158,6 +159,7 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
     rows, gone = np.flatnonzero(in_log & is_present), np.flatnonzero(in_log & ~is_present)
     columns = {name: _int_column(table, name, rows) for name in BATCH_KEY}
     identities, holders = _holders(history, table, rows)
+    holders = since_first_held(history, columns, identities, holders, _cut_offs(table, gone))
     if len(gone):
         holders = _until_cut_off(table, gone, identities, holders, columns)
     batches = LogBatches(
@@ -232,6 +234,20 @@ def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.int32]:
     number = np.array([*(-1 if text == "" else place for place, text in enumerate(texts)), -1], np.int32)
     codes: npt.NDArray[np.int32] = number[pc.fill_null(encoded.indices, -1).to_numpy()]
     return codes
+
+
+def _cut_offs(table: pa.Table, gone: Rows) -> dict[Identity, list[CutOff]]:
+    """By replica when its log was cut off, and from which offset on."""
+    replica, names = _replica_numbers(table, gone)
+    cut_offs: dict[Identity, list[CutOff]] = {}
+    for number, moment, offset in zip(
+        replica.tolist(),
+        _moment_column(table, gone).tolist(),
+        _int_column(table, "base_offset", gone).tolist(),
+        strict=True,
+    ):
+        cut_offs.setdefault(names[number], []).append((moment, offset))
+    return cut_offs
 
 
 def _until_cut_off(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from kraft_audit.findings.analysis import BRONZE_TABLES, analyze
+from kraft_audit.pipeline.analysis import BRONZE_TABLES, analyze
 from kraft_audit.reading import ReadingSettings
 from kraft_codec.records.redaction import Redactor
 from tests.builders.hourly_disks import CountedBytes

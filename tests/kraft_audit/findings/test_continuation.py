@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.findings.analysis import Continuation, analyze
+from kraft_audit.pipeline.analysis import Continuation, analyze
 from kraft_audit.reading import BRONZE_TABLES, ReadingSettings
 from kraft_audit.replay.silver_rows import SILVER_TABLES
 from kraft_codec.records.redaction import Redactor

@@ -12,7 +12,7 @@ import pytest
 from chispa import assert_df_equality
 
 from kraft_audit.capture.path_plans import plan_cluster
-from kraft_audit.findings.analysis import TABLES
+from kraft_audit.pipeline.analysis import TABLES
 from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings

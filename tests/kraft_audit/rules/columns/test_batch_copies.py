@@ -23,7 +23,7 @@ from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BatchHolders, every_row, holders_of_rows
 from kraft_audit.rules.columns.log_batches import log_batches
-from kraft_audit.rules.history_collector import JUDGED_TABLES, HistoryCollector
+from kraft_audit.pipeline.history_collector import JUDGED_TABLES, HistoryCollector
 from kraft_audit.tables.bronze import BATCH_KEY, BATCHES
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage

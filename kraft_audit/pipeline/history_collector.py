@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.decoded_records import RecordColumns, RecordWindow
-from kraft_audit.capture.log_facts import BATCH_COPIES, LogFacts
+from kraft_audit.capture.log_facts import BATCH_COPIES, LOG_RUNS, LogFacts
 from kraft_audit.capture.replica import copied_times_ms, written_times_ms
-from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.capture.set_aside import SetAsideLog
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs, replica_logs
@@ -28,8 +27,6 @@ from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.branch_choice import PartedLog, parted_logs
 from kraft_audit.replay.cluster_replay import ClusterReplay
 from kraft_audit.replay.driver import BranchLog, ReplayStart, UndecodedRecords, replay_canonical
-from kraft_audit.replay.replay_state import ReplayBase
-from kraft_audit.rules.carried.carried_rows import CarriedRows
 from kraft_audit.rules.cluster_history import CONTRACTS, INPUTS, ClusterHistory, Contradiction, OperatorWord
 from kraft_audit.rules.columns.voter_sets import keys_of
 from kraft_audit.rules.state_comparison import StateComparison
@@ -56,28 +53,11 @@ MARK_SCHEMA: Final = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GoingOn:
-    """The state that a replay goes on from, and what an earlier judgement left.
-
-    `is_read_again`: all records were read. A snapshot that ends before the state is then not compared: its records may
-    be deleted.
-    """
-
-    base: ReplayBase
-    carried: CarriedRows
-    is_read_again: bool = False
-
-
 class HistoryCollector:
-    """Gathers what a reading of one cluster gives into the history that rules judge.
+    """Gathers what a reading of one cluster gives into the history that rules judge."""
 
-    With `going_on` the history is that of what is new since an earlier judgement.
-    """
-
-    def __init__(self, reading: ClusterReading, going_on: GoingOn | None = None) -> None:
+    def __init__(self, reading: ClusterReading) -> None:
         self._plan = reading.plan
-        self._going_on = going_on
         self._reading = reading
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self.facts = LogFacts(self._take_batches)
@@ -120,6 +100,7 @@ class HistoryCollector:
         self._copied_ms = copied_times_ms(survey.replicas)
         self._set_aside = tuple(each.set_aside for each in survey.replicas if each.set_aside is not None)
         self._altered = tuple(AlteredBatches.of(run, plans) for run in survey.altered)
+        self._tables[LOG_RUNS.name] = [log_runs(survey)]
         self._snapshot_times_ms = {
             snapshot.end_offset: time_ms for snapshot in survey.snapshots if (time_ms := snapshot.timestamp_ms)
         }
@@ -136,7 +117,7 @@ class HistoryCollector:
                 led[row["epoch"]].add(row["leader_id"])
         is_canonical = not watermarks or watermarks[-1]["canonical_end_offset"] is not None
         is_clear = is_canonical and all(len(leaders) == 1 for leaders in led.values())
-        if is_clear or not watermarks or self._going_on is not None:
+        if is_clear or not watermarks:
             return ()
         return parted_logs(self._reading, proven_rounds(survey, self._plan)[-1], TOPIC_TABLES)
 
@@ -148,38 +129,6 @@ class HistoryCollector:
             self._comparison.start(windows, start.snapshot)
         self._several = [snapshot for snapshot in log.survey.snapshots if len(snapshot.versions) > 1]
         self._later = [s for s in log.survey.snapshots if start.from_offset < s.end_offset <= start.end_offset]
-        if self._going_on is not None:
-            self._go_on(log.survey, start.end_offset, self._going_on)
-
-    def _go_on(self, survey: Survey, end_offset: int, earlier: GoingOn) -> None:
-        """Leaves out the snapshots that an earlier judgement compared.
-
-        Raises NotResumableError where comparing one needs a state before the base, or what an earlier plan read.
-        """
-        base, carried = earlier.base, earlier.carried
-        open_snapshots = [snapshot for snapshot in survey.snapshots if not self._is_compared(snapshot, carried)]
-        self._later = [s for s in open_snapshots if carried.states_from < s.end_offset <= end_offset]
-        self._several = [s for s in open_snapshots if len(s.versions) > 1]
-        if earlier.is_read_again:
-            self._later = [s for s in self._later if s.end_offset >= base.fed_to]
-        for snapshot in (*self._later, *self._several):
-            if not self._reading.has_snapshot(snapshot.source):
-                raise NotResumableError(f"snapshot {snapshot.source} was read by an earlier plan")
-        for snapshot in self._later:
-            if snapshot.end_offset < base.fed_to:
-                raise NotResumableError(f"snapshot {snapshot.source} ends before the kept state")
-        if self._later:
-            self._comparison.go_on(base)
-
-    def _is_compared(self, snapshot: SurveyedSnapshot, carried: CarriedRows) -> bool:
-        """Whether all that copies of a snapshot say was compared, and all who hold what differs are known."""
-        checks = carried.checks_of(snapshot.end_offset, snapshot.epoch)
-        if len(checks) < max(len(snapshot.versions), 1):
-            return False
-        known = {holder.identity for check in checks for holder in check.holders}
-        plans = [replica.plan for replica in self._reading.survey.replicas]
-        is_same = all(plans[number].identity in known for number in snapshot.replicas)
-        return is_same or not any(check.differences for check in checks)
 
     def replayed(self, window: RecordWindow) -> None:
         self._undecoded.add(window.undecoded)
@@ -251,6 +200,24 @@ def read_history(readings: Iterable[ClusterReading]) -> ClusterHistory:
             collector.take_rows(name, batch)
     replay_canonical(reading, collector)
     return collector.history()
+
+
+def log_runs(survey: Survey) -> pa.RecordBatch:
+    """What each captured log holds, in the columns of LOG_RUNS."""
+    rows = []
+    for replica, end in zip(survey.replicas, survey.ends, strict=True):
+        columns = replica.source_columns()
+        of_capture = {name: columns[name] for name in LOG_RUNS.column_names if name in columns}
+        for epoch in survey.epochs_to(end.branch, end.end_offset):
+            gaps = survey.gaps_to(end.branch, epoch.from_offset, epoch.to_offset)
+            starts = [epoch.from_offset, *(gap_end for _, gap_end in gaps)]
+            ends = [*(gap_start for gap_start, _ in gaps), epoch.to_offset]
+            runs = ((start, to_offset) for start, to_offset in zip(starts, ends, strict=True) if start < to_offset)
+            rows += [
+                {**of_capture, "leader_epoch": epoch.epoch, "from_offset": start, "to_offset": to_offset}
+                for start, to_offset in runs
+            ]
+    return pa.RecordBatch.from_pylist(rows, LOG_RUNS.schema)
 
 
 def _as_judged(batch: pa.RecordBatch) -> pa.RecordBatch:
