@@ -23,7 +23,6 @@ from kraft_audit.quorum.quorum_tables import quorum_rows
 from kraft_audit.quorum.rounds import ProvenRound, newest_canonical, proven_rounds
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES, ClusterReplay, TableBatch, drain
-from kraft_audit.replay.replay_state import ReplayBase, ReplayBeginning, load_replay, save_replay
 from kraft_audit.text.watched_work import doing
 
 END: Final = sys.maxsize
@@ -120,11 +119,6 @@ class BranchLog:
         ]
         return sorted(usable, key=lambda snapshot: (snapshot.end_offset, snapshot.epoch, snapshot.source))
 
-    def resumed_replay(self, base: ReplayBase) -> ClusterReplay:
-        """A replay that goes on from a state of this log."""
-        plan = self.plan
-        return load_replay(base.content, cluster_id=plan.cluster_id, plan=plan.number, defaults=dict(plan.defaults))
-
     def new_replay(self, *, emit_from_offset: int = 0) -> ClusterReplay:
         """A replay that has seen nothing yet."""
         plan = self.plan
@@ -146,6 +140,16 @@ def _is_on_branch(snapshot: SurveyedSnapshot, epochs: Sequence[BranchEpoch]) -> 
     before = [run.epoch for run in epochs if run.to_offset <= last]
     after = [run.epoch for run in epochs if run.from_offset > last]
     return bool(after) and max(before) <= snapshot.epoch <= min(after)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBeginning:
+    """Where a replay began: as the columns of `replays` say it."""
+
+    started_at: int
+    log_start: int
+    snapshot: str | None
+    is_complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,22 +264,11 @@ class ReplayFold(Protocol):
         """The end of the canonical log."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitState:
-    """A replay's state as of the split: the fields of `ReplayBase` that the driver knows."""
-
-    fed_to: int
-    settled_offset: int
-    undecoded: tuple[int, ...]
-    content: bytes
-
-
 class ReplayDriver:
     """One replay of a log from a start; `fold` sees all of it.
 
     `split_at`: the replay has got all records before this offset when it gets the first one after it. `emitted_to`:
-    rows before this offset are those of earlier plans. `undecoded` counts what cannot be decoded. With a `base` the
-    replay goes on from that state, which was fed everything before the start.
+    rows before this offset are those of earlier plans. `undecoded` counts what cannot be decoded.
     """
 
     def __init__(
@@ -288,15 +281,9 @@ class ReplayDriver:
         split_at: int = END,
         emitted_to: int = 0,
         undecoded: UndecodedRecords | None = None,
-        base: ReplayBase | None = None,
-        keeps_split: bool = False,
     ) -> None:
         self.spans = replay_spans(log, start, to_offset=to_offset)
-        self.replay = log.new_replay() if base is None else log.resumed_replay(base)
-        self.split_state: SplitState | None = None
-        """The state at the split, or at the log's end before it, once it has been reached: with `keeps_split`."""
-        self._undecoded_offsets: list[int] = [] if base is None else list(base.undecoded)
-        self._keeps_split = keeps_split
+        self.replay = log.new_replay()
         self._log = log
         self._start = start
         self._fold = fold
@@ -327,40 +314,23 @@ class ReplayDriver:
     def _steps(self) -> Iterator[tuple[Iterator[TableBatch], bool]]:
         split_at = self._split_at
         is_split = self._start.from_offset >= split_at
-        if is_split and self._start.snapshot is None:
-            self._keep()
         for number, span in enumerate(self.spans):
             if span.snapshot is not None:
                 is_split = is_split or (number > 0 and span.from_offset > split_at)
                 yield self._loaded(span, span.snapshot), is_split and number > 0
-                if number == 0 and span.from_offset == split_at:
-                    self._keep()
             for window in self._log.windows(span.from_offset, span.to_offset):
                 doing(f"replaying offset {window.from_offset} of {self._start.end_offset}")
                 self._undecoded.add(window.undecoded)
-                self._undecoded_offsets = [
-                    offset for offset in self._undecoded_offsets if offset >= self.replay.settled_offset
-                ]
-                self._undecoded_offsets += window.undecoded[window.undecoded < split_at].tolist()
                 records, end = between(window.records, None, span.emits_to), end_of(window.records, window.to_offset)
                 # A next span that begins at the split or before has its snapshot's rows below it.
                 reaches_split = end >= split_at and (span.to_offset is None or span.to_offset > split_at)
                 if reaches_split and not is_split:
                     yield self.replay.replay(between(records, None, split_at), split_at), False
-                    self._keep()
                     records, is_split = between(records, split_at, None), True
                 yield self.replay.replay(records, end), is_split
                 if self._fold is not None:
                     self._fold.replayed(window)
-            if not is_split and span is self.spans[-1]:
-                self._keep()
             yield self.replay.finish(), is_split or span is self.spans[-1]
-
-    def _keep(self) -> None:
-        if self._keeps_split and self.split_state is None:
-            fed_to, settled = self.replay.settler.fed_to, self.replay.settled_offset
-            undecoded = tuple(sorted({offset for offset in self._undecoded_offsets if settled <= offset < fed_to}))
-            self.split_state = SplitState(fed_to, settled, undecoded, save_replay(self.replay))
 
     def _loaded(self, span: ReplaySpan, snapshot: SurveyedSnapshot) -> Iterator[TableBatch]:
         """The state of the snapshot that the replay begins with, or goes on from after a gap."""

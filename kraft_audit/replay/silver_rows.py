@@ -7,7 +7,7 @@ from some offset on replaces that suffix; its row of `replays` says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,30 +15,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
-from kraft_audit.capture.resumed.kept_log import NotResumableError
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.quorum.rounds import ProvenRound
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES, TableBatch
 from kraft_audit.replay.driver import (
-    BranchLog,
     CapturedRounds,
+    ReplayBeginning,
     ReplayDriver,
     ReplayFold,
-    ReplayStart,
-    SplitState,
     UndecodedRecords,
     first_snapshot,
 )
-from kraft_audit.replay.replay_state import ReplayBase, ReplayBeginning, save_replay
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import REPLAYS, SILVER, WATERMARKS
 
 SILVER_TABLES: Final = frozenset(SILVER)
 NO_POSITION: Final = SilverPosition(0, 0, 0, -1, 0)
 Epochs = Sequence[tuple[int, int]]
-KeepBase = Callable[[ReplayBase], None]
 
 
 def silver(
@@ -47,24 +42,20 @@ def silver(
     tables: frozenset[str] = SILVER_TABLES,
     *,
     fold: ReplayFold | None = None,
-    base: ReplayBase | None = None,
-    keep: KeepBase | None = None,
     lists_all: bool = True,
 ) -> Iterator[TableBatch]:
     """The rows of the silver tables in `tables` that `plan` adds to those of earlier plans.
 
-    `reading` is that of the whole plan, or one that went on from what was kept: then the replay goes on from `base`.
-    Otherwise it starts, with a fold, at the earliest record there is, else at the newest usable snapshot at or below
-    `plan.silver`; the rows are the same. `keep` gets the base for the next plan. Epochs and voter sets are as they are
-    seen now, all of them; none where `lists_all` is false, and `replays` says so. Raises NotResumableError, before the
-    first row, where the base is not on the canonical log, or what follows it was not read.
+    `reading` is that of the whole plan. With a fold the replay starts at the earliest record there is, else at the
+    newest usable snapshot at or below `plan.silver`; the rows are the same. Epochs and voter sets are as they are seen
+    now, all of them; none where `lists_all` is false, and `replays` says so.
     """
     canonical = CapturedRounds.of(reading, REPLAY_TABLES if fold is not None else tables & REPLAY_TABLES)
     small = canonical.quorum_rows()
     if fold is not None:
         fold.surveyed(reading.survey, small)
     if fold is not None or tables & (REPLAY_TABLES | {REPLAYS.name}):
-        yield from _replayed(canonical, tables, fold, base, keep, lists_all=lists_all)
+        yield from _replayed(canonical, tables, fold, lists_all=lists_all)
     # Rounds that the plan adds.
     added = {(replica.capture_number, replica.capture) for replica in plan.replicas}
     small["watermarks"] = [row for row in small["watermarks"] if (row["capture_number"], row["capture"]) in added]
@@ -75,30 +66,15 @@ def silver(
 
 
 def _replayed(
-    canonical: CapturedRounds,
-    tables: frozenset[str],
-    fold: ReplayFold | None,
-    base: ReplayBase | None,
-    keep: KeepBase | None,
-    *,
-    lists_all: bool,
+    canonical: CapturedRounds, tables: frozenset[str], fold: ReplayFold | None, *, lists_all: bool
 ) -> Iterator[TableBatch]:
     log = canonical.log
     resume = resume_point(log.plan, log.survey, canonical.newest)
     start = canonical.start()
-    begun = start.beginning
-    is_after_gap = base is not None and base.fed_to < start.log_start
-    if base is not None:
-        if resume.limit is None and base.fed_to == 0 and start.snapshot is not None:
-            raise NotResumableError("nothing was replayed")  # the snapshot alone is, each time
-        _require_on_log(base, log, resume)
-        if resume.limit is not None and not is_after_gap:
-            begun = base.beginning
-        start = ReplayStart(base.fed_to, start.end_offset, start.log_start, None)
-    elif fold is None and log.branch is not None and not resume.is_restart:
+    if fold is None and log.branch is not None and not resume.is_restart:
         usable = log.usable_snapshots(resume.from_offset)
         start = start if not usable else replace(start, from_offset=usable[-1].end_offset, snapshot=usable[-1])
-        begun = start.beginning
+    begun = start.beginning
     limit = start.from_offset if resume.limit is None else resume.limit
     undecoded = UndecodedRecords(resume.from_offset, max(limit, start.from_offset))
     driver = ReplayDriver(
@@ -109,13 +85,7 @@ def _replayed(
         split_at=limit,
         emitted_to=resume.from_offset,
         undecoded=undecoded,
-        base=base,
-        keeps_split=keep is not None and resume.limit is not None,
     )
-    if base is not None:
-        _require_read(driver, log)
-        if is_after_gap and begun.started_at not in (span.from_offset for span in driver.spans[1:]):
-            raise NotResumableError("no snapshot goes on after records that no replica holds")
     settled: int | None = None
     for rows, is_after_limit in driver.steps():
         if is_after_limit and settled is None:
@@ -131,54 +101,11 @@ def _replayed(
     if REPLAYS.name in tables:
         settled = driver.replay.settled_offset if settled is None else settled
         is_whole = not undecoded and not log.gaps(max(begun.started_at, resume.from_offset), limit)
-        is_whole = is_whole and (base is None or all(offset < resume.from_offset for offset in base.undecoded))
         gaps = [
             (s.gap_start, s.from_offset) for s in driver.spans if s.gap_start is not None and s.from_offset <= limit
         ]
         row = {**resume.row(begun, settled, gaps, is_whole=is_whole), "lists_all": lists_all}
         yield REPLAYS.name, silver_batch(REPLAYS, log.plan.cluster_id, log.plan.number, [row])
-    if keep is not None and driver.split_state is not None:
-        keep(_base_of(driver.split_state, log, begun))
-    elif keep is not None:
-        # What was kept before stays; without it the next plan knows at least what captures showed.
-        nothing = ReplayBase(0, 0, -1, begun, (), save_replay(log.new_replay()))
-        keep(nothing if base is None else base)
-
-
-def _require_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> None:
-    """Raises NotResumableError where the rows of this plan do not all follow from a state."""
-    if resume.limit is None:
-        return  # without a canonical log there are no rows
-    if resume.is_restart or base.settled_offset > resume.from_offset:
-        raise NotResumableError("rows before the kept state are due")
-    if base.fed_to == 0 < log.log_start:
-        raise NotResumableError("nothing was replayed")
-    if base.fed_to > resume.limit or not _is_on_log(base, log, resume):
-        raise NotResumableError("the kept state is not on the canonical log")
-    due_from = max(base.fed_to, log.log_start)
-    if log.reading.records_from(log.survey.path(log.branch)) > due_from:
-        raise NotResumableError(f"records from offset {due_from} on were read by earlier plans")
-
-
-def _is_on_log(base: ReplayBase, log: BranchLog, resume: ResumePoint) -> bool:
-    """Whether the records before a state are on the canonical log, or were committed before all that it still holds."""
-    last, known = base.fed_to - 1, resume.before
-    if last < 0 or base.epoch in (run.epoch for run in log.epochs if run.from_offset <= last < run.to_offset):
-        return True
-    is_committed = known is not None and resume.contradicted_from is None and base.fed_to <= known.low
-    return is_committed and base.fed_to <= log.log_start
-
-
-def _require_read(driver: ReplayDriver, log: BranchLog) -> None:
-    """Raises NotResumableError where the replay has to go on from a snapshot that an earlier plan read."""
-    for snapshot in (span.snapshot for span in driver.spans if span.snapshot is not None):
-        if not log.reading.has_snapshot(snapshot.source):
-            raise NotResumableError(f"snapshot {snapshot.source} was read by an earlier plan")
-
-
-def _base_of(state: SplitState, log: BranchLog, begun: ReplayBeginning) -> ReplayBase:
-    epoch = next((run.epoch for run in log.epochs if run.from_offset < state.fed_to <= run.to_offset), -1)
-    return ReplayBase(state.fed_to, state.settled_offset, epoch, begun, state.undecoded, state.content)
 
 
 def _rows_between(batch: pa.RecordBatch, from_offset: int, to_offset: int | None) -> pa.RecordBatch:

@@ -142,16 +142,16 @@ def log_with_elr(to_columns: Any) -> PartitionLog:
     return log
 
 
-@pytest.mark.parametrize(("metadata_version", "elr"), [(22, [2]), (23, []), (29, []), (30, [2])])
+@pytest.mark.parametrize(("metadata_version", "elr"), [(None, [2]), (22, [2]), (23, []), (29, []), (30, [2])])
 def test_some_releases_wipe_the_elr_where_a_directory_is_assigned(
-    to_columns: Any, metadata_version: int, elr: list[int]
+    to_columns: Any, metadata_version: int | None, elr: list[int]
 ) -> None:
     """KAFKA-19840: the active controllers of 4.0.0 (metadata.version 23, 4.0-IV1) to 4.2.0, not of 4.3 (30)."""
     log = log_with_elr(to_columns)
     supported = {"name": "metadata.version", "minSupportedVersion": 7, "maxSupportedVersion": metadata_version}
     log.write(
         REGISTER_CONTROLLER, controllerId=7, incarnationId=TOPIC_ID, zkMigrationReady=False, endPoints=[],
-        features=[supported],
+        features=[] if metadata_version is None else [supported],
     )  # fmt: skip
     (shrunk,) = log.write(CHANGE, partitionId=0, topicId=TOPIC_ID, isr=[1], eligibleLeaderReplicas=[2])
     assert (shrunk["cause"], shrunk["expected_elr"]) == ("isr_shrunk", [2])
