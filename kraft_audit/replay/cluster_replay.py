@@ -134,11 +134,6 @@ class ClusterReplay:
         return self._settler.settled_offset
 
     @property
-    def settler(self) -> Settler:
-        """What was fed, and what of it waits."""
-        return self._settler
-
-    @property
     def problems(self) -> list[ReplayProblem]:
         """Records that contradict the log before them, by offset."""
         problems = [] if self.partitions is None else list(self.partitions.problems)
@@ -180,10 +175,6 @@ class ClusterReplay:
                 rows = iter(after := list(rows))
                 self._removed = list(_removed_rows(before, after))
             yield from rows
-
-    def resume(self, settler: Settler) -> None:
-        """Goes on where a kept state's settler stood; the state machines have been restored."""
-        self._settler = settler
 
     def take_removed(self) -> list[TableBatch]:
         """Rows of subjects that existed before a gap and not in the snapshot after it, which was loaded last."""
@@ -241,37 +232,6 @@ class Settler:
         self.settled_offset = 0
         """All records below have been returned: the end of what was fed, or the start of an unfinished transaction or
         operation."""
-
-    @property
-    def fed_to(self) -> int:
-        """All records below have been fed: the next window begins here."""
-        return self._fed_to
-
-    def progress(self) -> dict[str, int | None]:
-        """Progress by name: with the waiting records what `restored` needs.
-
-        Aborted transactions are none of it: an Abort moves what is settled, and its records are dropped at once.
-        """
-        run = self._run
-        numbers = (None, None, None) if run is None else (run.from_offset, run.count, run.base_offset)
-        return {
-            "fed_to": self._fed_to,
-            "settled_offset": self.settled_offset,
-            "begin_offset": self._begin_offset,
-            **dict(zip(("run_from_offset", "run_count", "run_base_offset"), numbers, strict=True)),
-        }
-
-    @classmethod
-    def restored(cls, progress: Mapping[str, int | None], waiting: WaitingRecords) -> Settler:
-        """Goes on from what `progress` gave, and the records that waited then."""
-        settler = cls()
-        settler._fed_to, settler.settled_offset = progress["fed_to"] or 0, progress["settled_offset"] or 0
-        settler._begin_offset = progress["begin_offset"]
-        run = [progress[name] for name in ("run_from_offset", "run_count", "run_base_offset")]
-        if None not in run:
-            settler._run = _OperationRun(*(value for value in run if value is not None))
-        settler.waiting = waiting
-        return settler
 
     def feed(self, records: RecordColumns, to_offset: int) -> RecordColumns:
         """Adds the records of a window that ends at `to_offset`; returns the records that are settled now.

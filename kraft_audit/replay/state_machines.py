@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from kraft_audit.capture.decoded_records import ENVELOPE, RecordColumns, rows_in_order
 from kraft_audit.tables.contract import Table, silver_batch
-from kraft_audit.tables.kept_parts import rows_batch
 from kraft_audit.tables.silver import (
     BROKER_CHANGES,
     CONFIG_CHANGES,
@@ -42,9 +41,6 @@ RESOURCE_TYPES: Final = {
     32: "GROUP",
 }
 """`resourceType` of a ConfigRecord (ConfigResource.Type of Kafka 4.3)."""
-_NOT_OF_A_STATE: Final = frozenset(
-    {"cluster_id", "from_offset", "from_epoch", "timestamp_ms", "cause", "exists", "plan"}
-)
 _ENVELOPE_COLUMNS: Final = frozenset({*ENVELOPE, "base_offset", "unknown_tagged_fields"})
 
 
@@ -67,8 +63,6 @@ class StateMachine(ABC):
 
     table: ClassVar[Table]
     messages: ClassVar[tuple[str, ...]]
-    subject_columns: ClassVar[tuple[str, ...]]
-    """The columns of a state that make its subject: one value, or a tuple of several."""
 
     def __init__(self, *, cluster_id: str, plan: int, emit_from_offset: int) -> None:
         self.cluster_id = cluster_id
@@ -84,22 +78,6 @@ class StateMachine(ABC):
     def reset(self) -> None:
         """Forgets everything, before a snapshot is loaded."""
         self.state.clear()
-
-    @classmethod
-    def kept_schema(cls) -> pa.Schema:
-        """The columns of a state that is kept between plans: those of the table that a state has."""
-        return pa.schema([field for field in cls.table.schema if field.name not in _NOT_OF_A_STATE])
-
-    def saved(self) -> pa.RecordBatch:
-        """The current state, a row a subject: what `restore` needs to go on from here."""
-        return rows_batch(self.kept_schema(), [state for _, state in self._in_order()])
-
-    def restore(self, states: pa.RecordBatch) -> None:
-        """Goes on from what `saved` gave, instead of from nothing."""
-        self.reset()
-        for state in states.to_pylist():
-            subject = tuple(state[name] for name in self.subject_columns)
-            self.state[subject if len(subject) > 1 else subject[0]] = state
 
     def replay(self, records: RecordColumns) -> Iterator[pa.RecordBatch]:
         """Applies the records of a window; yields one batch of the table, or none where nothing changed."""
@@ -130,13 +108,10 @@ class StateMachine(ABC):
         """The current state as rows at `offset`, with cause "snapshot"."""
         rows = [
             self._row(SubjectChange(subject, "snapshot", state), offset, epoch, timestamp_ms)
-            for subject, state in self._in_order()
+            for subject, state in sorted(self.state.items(), key=lambda entry: str(entry[0]))
         ]
         if rows:
             yield silver_batch(self.table, self.cluster_id, self.plan, rows)
-
-    def _in_order(self) -> list[tuple[Hashable, Mapping[str, Any]]]:
-        return sorted(self.state.items(), key=lambda entry: str(entry[0]))
 
     def _row(self, change: SubjectChange, offset: int, epoch: int, timestamp_ms: int) -> dict[str, Any]:
         state = change.state if change.state is not None else change.last
@@ -155,7 +130,6 @@ class TopicStateMachine(StateMachine):
 
     table: ClassVar[Table] = TOPIC_CHANGES
     messages: ClassVar[tuple[str, ...]] = ("TopicRecord", "RemoveTopicRecord")
-    subject_columns: ClassVar[tuple[str, ...]] = ("topic_id",)
 
     def changes(self, name: str, row: Mapping[str, Any]) -> Iterator[SubjectChange]:
         """A topic is known by its id: the same name created again is another topic."""
@@ -179,7 +153,6 @@ class BrokerStateMachine(StateMachine):
         "UnfenceBrokerRecord",
         "BrokerRegistrationChangeRecord",
     )
-    subject_columns: ClassVar[tuple[str, ...]] = ("broker_id",)
 
     def changes(self, name: str, row: Mapping[str, Any]) -> Iterator[SubjectChange]:
         """A registration replaces the one before it. Every other record has to name a registered id and its epoch."""
@@ -211,7 +184,6 @@ class ControllerStateMachine(StateMachine):
 
     table: ClassVar[Table] = CONTROLLER_CHANGES
     messages: ClassVar[tuple[str, ...]] = ("RegisterControllerRecord", "UnregisterControllerRecord")
-    subject_columns: ClassVar[tuple[str, ...]] = ("controller_id",)
 
     def changes(self, name: str, row: Mapping[str, Any]) -> Iterator[SubjectChange]:
         """A registration replaces the one of the same id."""
@@ -291,17 +263,11 @@ def _directory_texts(directories: Sequence[bytes] | None) -> list[str]:
     return [uuid_text(directory) for directory in directories or ()]
 
 
-CONFIG_TOPICS: Final = pa.schema(
-    [pa.field("topic_id", pa.binary(16), nullable=False), pa.field("name", pa.string(), nullable=False)]
-)
-
-
 class ConfigStateMachine(StateMachine):
     """`config_changes` (ConfigurationsDelta, ConfigurationControlManager)."""
 
     table: ClassVar[Table] = CONFIG_CHANGES
     messages: ClassVar[tuple[str, ...]] = ("ConfigRecord", "TopicRecord", "RemoveTopicRecord")
-    subject_columns: ClassVar[tuple[str, ...]] = ("resource_type", "resource_name", "name")
 
     def __init__(self, *, cluster_id: str, plan: int, emit_from_offset: int) -> None:
         super().__init__(cluster_id=cluster_id, plan=plan, emit_from_offset=emit_from_offset)
@@ -312,21 +278,6 @@ class ConfigStateMachine(StateMachine):
         super().reset()
         self._topic_names.clear()
         self._keys_of_topic.clear()
-
-    def restore(self, states: pa.RecordBatch) -> None:
-        super().restore(states)
-        for state in self.state.values():
-            if state["resource_type"] == "TOPIC":
-                self._keys_of_topic.setdefault(state["resource_name"], set()).add(state["name"])
-
-    def saved_topics(self) -> pa.RecordBatch:
-        """The topics that exist: what `restore_topics` needs."""
-        rows = [{"topic_id": topic_id, "name": name} for topic_id, name in sorted(self._topic_names.items())]
-        return rows_batch(CONFIG_TOPICS, rows)
-
-    def restore_topics(self, topics: pa.RecordBatch) -> None:
-        """Takes the names of topics by their ids, whose removal removes configs."""
-        self._topic_names.update((row["topic_id"], row["name"]) for row in topics.to_pylist())
 
     def changes(self, name: str, row: Mapping[str, Any]) -> Iterator[SubjectChange]:
         """A null value deletes a config. Removing a topic deletes its configs, without a record for each."""
@@ -369,7 +320,6 @@ class FeatureStateMachine(StateMachine):
 
     table: ClassVar[Table] = FEATURE_CHANGES
     messages: ClassVar[tuple[str, ...]] = ("FeatureLevelRecord", "KRaftVersionRecord")
-    subject_columns: ClassVar[tuple[str, ...]] = ("name",)
 
     def changes(self, name: str, row: Mapping[str, Any]) -> Iterator[SubjectChange]:
         """Level 0 removes a feature."""
@@ -412,7 +362,6 @@ class SecurityStateMachine(StateMachine):
 
     table: ClassVar[Table] = SECURITY_CHANGES
     messages: ClassVar[tuple[str, ...]] = tuple(_SECURITY_SUBJECTS)
-    subject_columns: ClassVar[tuple[str, ...]] = ("kind", "subject")
 
     def changes(self, name: str, row: Mapping[str, Any]) -> Iterator[SubjectChange]:
         """A record that sets a subject carries its whole state; one that removes it carries its key."""

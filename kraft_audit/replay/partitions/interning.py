@@ -35,12 +35,6 @@ def uuid_values(array: pa.Array) -> npt.NDArray[np.int64]:
     return chosen.view(np.int64).reshape(-1, 2) if len(array) else np.zeros((0, 2), np.int64)
 
 
-def uuid_array(values: npt.NDArray[np.int64]) -> pa.Array:
-    """The uuids as a column of 16 bytes each: what `uuid_values` took apart."""
-    content = np.ascontiguousarray(values, np.int64)
-    return pa.Array.from_buffers(pa.binary(UUID_BYTES), len(content), [None, pa.py_buffer(content.tobytes())])
-
-
 def larger(array: npt.NDArray[Any], rows: int, used: int) -> npt.NDArray[Any]:
     """An array of `rows` rows: the first `used` are copied from `array`, the others are zero."""
     grown = np.zeros((rows, *array.shape[1:]), array.dtype)
@@ -76,11 +70,6 @@ class UuidNumbers:
             len(self._slots) - 1,
         )
         return numbers
-
-    @property
-    def values(self) -> npt.NDArray[np.int64]:
-        """Every uuid by its number, as `uuid_values` gives them."""
-        return self._ids[: self.count]
 
     def number(self, value: bytes) -> int:
         """The number of one uuid."""

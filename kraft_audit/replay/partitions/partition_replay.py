@@ -6,7 +6,7 @@ object: windows of typed columns go in, batches of the table `partition_changes`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,17 +17,7 @@ import pyarrow as pa
 from kraft_audit.capture.decoded_records import RecordColumns
 from kraft_audit.replay.kernels import codes, kernel, layout
 from kraft_audit.replay.kernels.codes import Cause
-from kraft_audit.replay.partitions.interning import UuidNumbers, larger, uuid_array, uuid_values
-from kraft_audit.replay.partitions.kept_partitions import (
-    CONTEXT_SCHEMA,
-    DIRECTORIES_SCHEMA,
-    NODES_SCHEMA,
-    SLOTS,
-    TOPICS_SCHEMA,
-    PartitionTables,
-    list_values,
-    partition_columns,
-)
+from kraft_audit.replay.partitions.interning import UuidNumbers, larger
 from kraft_audit.replay.partitions.partition_rows import PartitionRows, exposure_rows
 from kraft_audit.replay.partitions.window_events import (
     PartitionContext,
@@ -37,7 +27,6 @@ from kraft_audit.replay.partitions.window_events import (
     rare_events,
 )
 from kraft_audit.tables.contract import MAX_BATCH_ROWS
-from kraft_audit.tables.kept_parts import rows_batch
 from kraft_codec.text.java_text import uuid_bytes
 
 MIGRATING_DIRECTORY: Final = uuid_bytes("AAAAAAAAAAAAAAAAAAAAAA")
@@ -171,61 +160,6 @@ class PartitionReplay:
         """The rows of `exposure_changes` for the batch that was yielded last; `is_every`: one for every row of it."""
         return exposure_rows(changes, self._output[: changes.num_rows], self._arena, is_every=is_every)
 
-    def saved(self) -> dict[str, pa.RecordBatch]:
-        """The state as columns, by the names of `PARTITION_PARTS`: what `restore` needs to go on from here."""
-        context, count = self._context, self.partition_count
-        rows = self._partitions[:count]
-        rows = rows[rows[:, layout.EXISTS] != 0]
-        named = np.array(sorted(context.topic_numbers.values()), np.int32)
-        topics = np.unique(np.concatenate((rows[:, layout.TOPIC], named)))
-        _, values = list_values(rows, self._arena, layout.DIRECTORIES)
-        # MIGRATING_DIRECTORY is always the first.
-        directories = np.unique(np.concatenate((values, np.zeros(1, np.int32))))
-        names = [context.topic_names.text(number) for number in topics.tolist()]
-        numbers = zip(topics.tolist(), names, strict=True)
-        min_isr = np.full(self._topics.count, -1, np.int32)
-        min_isr[: self._topic_count] = self._topic_rows[: self._topic_count, layout.TOPIC_MIN_ISR]
-        places = (_places(topics, self._topics.count), _places(directories, self._directories.count))
-        block = {name: int(self._block[slot]) for slot, name in SLOTS.items()}
-        others = {"cluster_min_isr": context.cluster_min_isr, "controller_id": context.controller_id}
-        return {
-            "partitions": partition_columns(rows, self._arena, *places),
-            "topics": pa.RecordBatch.from_arrays(
-                [
-                    uuid_array(self._topics.values[topics]),
-                    pa.array(names, pa.string()),
-                    pa.array([context.topic_numbers.get(name) == number for number, name in numbers], pa.bool_()),
-                    pa.array(min_isr[topics], pa.int32()),
-                ],
-                schema=TOPICS_SCHEMA,
-            ),
-            "directories": pa.RecordBatch.from_arrays(
-                [uuid_array(self._directories.values[directories])], schema=DIRECTORIES_SCHEMA
-            ),
-            "context": rows_batch(CONTEXT_SCHEMA, [{**block, **others}]),
-            "nodes": rows_batch(NODES_SCHEMA, context.node_rows()),
-        }
-
-    def restore(self, parts: Mapping[str, pa.RecordBatch]) -> None:
-        """Goes on from what `saved` gave, instead of from nothing. Raises ValueError where it contradicts itself."""
-        self._reset()
-        topics, (context,) = parts["topics"], parts["context"].to_pylist()
-        self._topics.numbers(uuid_values(topics.column("topic_id")))
-        self._directories.numbers(uuid_values(parts["directories"].column("directory_id")))
-        if (self._topics.count, self._directories.count) != (topics.num_rows, parts["directories"].num_rows):
-            raise ValueError("an id stands in it twice, or the first directory is not MIGRATING")
-        tables = PartitionTables.of(parts["partitions"], topics.column("min_isr").to_numpy())
-        self._partitions, self._topic_rows, self._arena = tables.partitions, tables.topics, tables.arena
-        self._topic_count, self._compacted_size = topics.num_rows, len(tables.arena)
-        self._block[layout.PARTITION_COUNT] = len(tables.partitions)
-        self._block[layout.ARENA_USED] = len(tables.arena)
-        for slot, name in SLOTS.items():
-            self._block[slot] = context[name]
-        self._slots = np.full(1 << (4 * len(tables.partitions) + 1).bit_length(), -1, np.int32)
-        self._point_tables()
-        kernel("rehash")(self._block.ctypes.data)
-        self._context.restore(topics, context, parts["nodes"])
-
     def _effective_min_isr(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         topics = self._topic_rows[rows[:, layout.TOPIC]]
         wanted = np.where(
@@ -320,10 +254,3 @@ class PartitionReplay:
         """The output rows as a batch of the table."""
         self._context.topic_names.reach(self._topics.count)
         return self._rows.batch(self._block, events, self._context.topic_names, self._topics, self._directories)
-
-
-def _places(numbers: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.int32]:
-    """By number, which of `numbers` it is; 0 for the others, which nothing refers to."""
-    places = np.zeros(count, np.int32)
-    places[numbers] = np.arange(len(numbers))
-    return places

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from kraft_audit.replay.kernels import codes, kernel, layout
 from kraft_audit.replay.partitions.interning import TextTable, UuidNumbers
-from kraft_audit.replay.partitions.kept_partitions import Cells
 from kraft_audit.replay.partitions.window_events import WindowEvents
 from kraft_audit.tables.contract import MAX_BATCH_ROWS, TEXTS, build_batch
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES
@@ -66,6 +65,7 @@ _COLUMN_TYPES: Final = {name: PARTITION_CHANGES.schema.field(name).type for name
 
 _COPIED_COLUMNS: Final = [name for name in EXPOSURE_CHANGES.column_names if name in PARTITION_CHANGES.column_names]
 Addresses = npt.NDArray[np.int64]
+Cells = npt.NDArray[np.int32]
 
 
 class PartitionRows:

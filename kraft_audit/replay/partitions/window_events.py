@@ -190,33 +190,6 @@ class PartitionContext:
         newest = self.controller_metadata_version.get(self.controller_id, FIRST_LEVEL_WITHOUT_ELR_WIPE)
         return int(FIRST_LEVEL_WITH_ELR <= newest < FIRST_LEVEL_WITHOUT_ELR_WIPE)
 
-    def node_rows(self) -> list[dict[str, Any]]:
-        """What is known of nodes, as rows of `kept_partitions.NODES_SCHEMA`; a config may name what is no node id."""
-        return [
-            {
-                "node_id": node_id,
-                "min_isr": self.node_min_isr.get(node_id),
-                "metadata_version": self.controller_metadata_version.get(node_id),
-            }
-            for node_id in sorted({*self.node_min_isr, *self.controller_metadata_version})
-            if node_id <= _INT32_MAX
-        ]
-
-    def restore(self, topics: pa.RecordBatch, context: Mapping[str, Any], nodes: pa.RecordBatch) -> None:
-        """Takes topics, context and nodes as `kept_partitions` describes them; topics are numbered as they stand."""
-        for number, (name, is_named) in enumerate(
-            zip(topics.column("name").to_pylist(), topics.column("is_named").to_pylist(), strict=True)
-        ):
-            self.topic_names.set(number, name)
-            if is_named:
-                self.topic_numbers[name] = number
-        self.cluster_min_isr, self.controller_id = context["cluster_min_isr"], context["controller_id"]
-        for row in nodes.to_pylist():
-            if row["min_isr"] is not None:
-                self.node_min_isr[row["node_id"]] = row["min_isr"]
-            if row["metadata_version"] is not None:
-                self.controller_metadata_version[row["node_id"]] = row["metadata_version"]
-
     def add_unknown_topic(self, offset: int) -> None:
         """A record that names a topic which does not exist."""
         self.problems.append((offset, codes.PROBLEMS[codes.UNKNOWN_TOPIC]))
