@@ -12,7 +12,7 @@ Memory: the cluster's state, one window, and the records that wait for the end o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_audit.capture.decoded_records import RecordColumns, between, end_of
+from kraft_audit.capture.decoded_records import RecordColumns, batches_of, between, end_of
 from kraft_audit.capture.plan import default_min_isr
 from kraft_audit.replay.kernels.layout import FULL_BATCH_RECORDS
 from kraft_audit.replay.partitions.partition_replay import PartitionReplay, ReplayProblem
-from kraft_audit.replay.partitions.window_events import CHANGE_RECORD
+from kraft_audit.replay.partitions.window_events import CHANGE_RECORD, PARTITION_RECORD
 from kraft_audit.replay.state_machines import (
     BrokerStateMachine,
     ConfigStateMachine,
@@ -34,7 +34,6 @@ from kraft_audit.replay.state_machines import (
     StateMachine,
     TopicStateMachine,
 )
-from kraft_audit.replay.waiting_records import WaitingRecords
 from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, SILVER
@@ -52,6 +51,8 @@ _OF_PARTITIONS: Final = frozenset({PARTITION_CHANGES.name, EXPOSURE_CHANGES.name
 REPLAY_TABLES: Final = frozenset({*_OF_PARTITIONS, *(state_machine.table.name for state_machine in STATE_MACHINES)})
 """The tables that `ClusterReplay` fills."""
 
+_PARTITION_RECORDS: Final = frozenset({PARTITION_RECORD, CHANGE_RECORD})
+"""Of these there may be too many to copy them."""
 MAX_WAITING_CHANGES: Final = 100_000
 """How many changes wait for the rest of their operation at most.
 
@@ -224,7 +225,7 @@ class Settler:
     """Takes the windows of a log in order and returns their records once they are settled."""
 
     def __init__(self) -> None:
-        self.waiting = WaitingRecords()
+        self._waiting: list[RecordColumns] = []
         self._begin_offset: int | None = None
         self._aborted: list[tuple[int, int]] = []
         self._run: _OperationRun | None = None
@@ -245,7 +246,7 @@ class Settler:
         settled = self._fed_to if self._run is None else self._run.from_offset
         if self._begin_offset is not None:
             settled = self._begin_offset
-        self.waiting.append(records)
+        self._waiting.append(records)
         return self._release(settled)
 
     def rest(self) -> RecordColumns:
@@ -254,14 +255,13 @@ class Settler:
 
     def _release(self, settled: int) -> RecordColumns:
         if settled == self.settled_offset:
-            return {}  # what waits is not read for it
-        joined = self.waiting.records()
+            return {}  # nothing more is settled, so what waits is not joined
+        joined = _joined_windows(self._waiting)
         for begin, end in self._aborted:
             joined = _without(joined, begin, end)
         self._aborted = []
         self.settled_offset = settled
-        self.waiting = WaitingRecords()
-        self.waiting.append(between(joined, settled, None))
+        self._waiting = [between(joined, settled, None)]
         return between(joined, None, settled)
 
     def _follow_transactions(self, records: RecordColumns) -> None:
@@ -314,6 +314,21 @@ def _may_go_on(batch_records: npt.NDArray[np.int64]) -> Mask:
     """Whether an operation may go on: in its own batch (0 records before the next), or after one that is full."""
     goes_on: Mask = (batch_records == 0) | (batch_records >= FULL_BATCH_RECORDS)
     return goes_on
+
+
+def _joined_windows(windows: Sequence[RecordColumns]) -> RecordColumns:
+    """The records of windows that follow each other."""
+    if len(windows) == 1:
+        return windows[0]
+    joined: dict[str, pa.RecordBatch | pa.Table] = {}
+    for name in dict.fromkeys(name for window in windows for name in window):
+        batches = [batch for window in windows for batch in batches_of(window, name)]
+        if len(batches) == 1:
+            joined[name] = batches[0]
+        elif batches:
+            join = pa.Table.from_batches if name in _PARTITION_RECORDS else pa.concat_batches
+            joined[name] = join(batches)
+    return joined
 
 
 def _without(records: RecordColumns, begin: int, end: int) -> RecordColumns:
