@@ -103,19 +103,6 @@ class SnapshotCheck:
     is_replayed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class OpenEpisodes:
-    """Where an earlier judgement stopped, and what was open then: rules go on from there with the rows that matter.
-
-    It judged the records before `to_offset`, as of the log's time `to_ms`. `begins` are where the open episodes of each
-    finding began: offsets, or times in milliseconds where a case has no offset; by the finding's id.
-    """
-
-    to_offset: int
-    to_ms: int | None
-    begins: Mapping[str, tuple[int, ...]]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterHistory:
     """Tables of one cluster by name; a table that was not made is absent, which is not the same as empty.
@@ -136,7 +123,6 @@ class ClusterHistory:
       there was no canonical log or snapshot to replay: then a rule without a case proves nothing.
     * `defaults` are the static broker configs that the log cannot know.
     * `history_id` names the history among those of its cluster id in ids of findings; empty: as the cluster id.
-    * `carried` is set where the tables hold, of what an earlier judgement saw, only the rows that still matter.
     * `captured_from`: captures with lower numbers were judged before.
     * `read_disks` reads what the captures hold of brokers' disks, for the partitions that are asked for.
     * `as_of_ms` is the log's time as of which it is judged, where that is not the newest append time of any capture.
@@ -162,7 +148,6 @@ class ClusterHistory:
     history_of: HistoryOf = ONLY_HISTORY
     snapshot_times_ms: Mapping[int, int] = field(default_factory=dict)
     history_id: str = ""
-    carried: OpenEpisodes | None = None
     as_of_ms: int | None = None
     captured_from: int = 0
     read_disks: ReadDisks = no_disks
@@ -211,11 +196,6 @@ class ClusterHistory:
     def forget(self) -> None:
         """Frees what was derived; it is derived again when it is asked for."""
         self._shared.clear()
-
-    @property
-    def shared(self) -> dict[str, Any]:
-        """What was derived from the tables."""
-        return self._shared
 
     @property
     def unknown_from(self) -> int | None:

@@ -10,13 +10,11 @@ from kraft_audit.rules.columns.declared_recovery import declared_waiver, fitting
 from kraft_audit.rules.finding_keys import key_of
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import (
-    Case,
     Finding,
     Rule,
     RuleSettings,
     Status,
     clear_finding,
-    finding_id,
     finding_of,
     undecided,
 )
@@ -119,35 +117,12 @@ class _RuleRun:
     def findings(self, history: ClusterHistory) -> Iterator[Finding]:
         for case in self.rule.function(history, self._limits):
             key = key_of(self.rule.id, self.rule.scope, history, case)
-            if not self._is_reported(history, case, key):
-                continue
             episode = (key, case.from_ms if case.from_offset is None else case.from_offset)
             count = self._counts[episode] = self._counts.get(episode, 0) + 1
             if count > 1:
                 # Two cases with one key are a fault of the key, which tests find; neither case may be lost for it.
                 key = f"{key} #{count}"
             yield finding_of(self.rule, history.cluster_id, case, history.history_id, key)
-
-    def _is_reported(self, history: ClusterHistory, case: Case, key: str) -> bool:
-        """Whether an episode is open, or began or ended after the records that were judged earlier.
-
-        Of what had ended before, the rows that are carried tell only in part.
-        """
-        carried, begin = history.carried, case.from_ms if case.from_offset is None else case.from_offset
-        if carried is None or begin is None or (case.from_offset is not None and begin >= carried.to_offset):
-            return True
-        if begin in carried.begins.get(finding_id(history.history_id or history.cluster_id, *self._id_of(key)), ()):
-            return True
-        if not self.rule.begins_late:
-            return False
-        if case.to_offset is not None:
-            return case.to_offset >= carried.to_offset
-        if case.is_over:
-            return case.to_ms is not None and (carried.to_ms is None or case.to_ms > carried.to_ms)
-        return True
-
-    def _id_of(self, key: str) -> tuple[str, str, str]:
-        return self.rule.id, self.rule.scope.value, key
 
     def end(self, history: ClusterHistory, reason: str | None = None) -> Iterator[Finding]:
         """The finding of a rule without a case: clear, or undecided where it could not have found one."""

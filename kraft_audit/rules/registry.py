@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 from kraft_audit.rules import families
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.rule_model import (
-    Carries,
     Case,
     ControlName,
     Rule,
@@ -26,7 +25,6 @@ from kraft_audit.rules.rule_model import (
     Severity,
     Thresholds,
 )
-from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_codec.schemas import Dialect
 
 ENTRY_KEYS: Final = {
@@ -55,13 +53,9 @@ def rule(
     thresholds: type[_Limits] = Thresholds,  # type: ignore[assignment]  # of a rule without any
     dialects: tuple[Dialect, ...] = tuple(Dialect),
     asked_by: str | None = None,
-    carries: Carries | None = None,
-    begins_late: bool | None = None,
 ) -> Callable[[_Function[_Limits]], _Function[_Limits]]:
     """Registers a rule, whose name, severity and scope stand with its text. Raises ValueError where the id is taken or
     has no text.
-
-    Unless `begins_late` says otherwise, cases of rules about partitions begin with the record that raises them.
     """
 
     def register(function: _Function[_Limits]) -> _Function[_Limits]:
@@ -83,8 +77,6 @@ def rule(
             limits=thresholds,
             dialects=dialects,
             asked_by=asked_by,
-            carries=carries,
-            begins_late=PARTITION_CHANGES.name not in needs if begins_late is None else begins_late,
         )
         return function
 

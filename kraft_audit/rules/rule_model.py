@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, get_
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from kraft_audit.rules.cluster_history import ClusterHistory
 
 
@@ -201,10 +198,6 @@ def evidence_at(row: Mapping[str, Any], text: str, **more: Any) -> Evidence:
 
 RuleFunction = Callable[["ClusterHistory", Any], Iterable[Case]]
 """A rule's function: of a history and of the rule's own subclass of Thresholds."""
-RowNumbers = tuple[str, "npt.NDArray[np.int64]"]
-"""A table of a history, and numbers of rows of it."""
-Carries = Callable[["ClusterHistory", "Sequence[Finding]"], Iterable[RowNumbers]]
-"""Of a history that was judged up to an offset, and what is open of it: the rows that a rule needs to go on."""
 
 
 NO_RELEASE: Final = "none"
@@ -253,10 +246,6 @@ class Rule:
     """A rule: `id` and `name` never change. `needs` are the tables without which it says undecided.
 
     `asked_by` is for a rule that runs on request only: the threshold that asks for it, by not being 0.
-
-    `carries` says which rows it needs, besides those that every rule gets (`carrying`), to go on where an earlier
-    judgement stopped; it is asked with the rule's own open findings. `begins_late`: an episode may begin before the
-    record that raises it, as a storm does with its first change; other episodes begin with that record's operation.
     """
 
     id: str
@@ -270,8 +259,6 @@ class Rule:
     limits: type[Thresholds] = Thresholds
     dialects: tuple[Dialect, ...] = tuple(Dialect)
     asked_by: str | None = None
-    carries: Carries | None = None
-    begins_late: bool = False
 
     @property
     def thresholds(self) -> tuple[Threshold, ...]:

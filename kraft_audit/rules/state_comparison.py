@@ -13,7 +13,6 @@ from kraft_audit.capture.decoded_records import RecordColumns, between, end_of
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan
 from kraft_audit.capture.survey import SurveyedSnapshot
 from kraft_audit.replay.cluster_replay import ClusterReplay, drain
-from kraft_audit.replay.replay_state import ReplayBase, load_replay
 from kraft_audit.rules.cluster_history import SnapshotCheck
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.silver import STATE_TABLES
@@ -58,12 +57,6 @@ class StateComparison:
         """Begins at a snapshot's state instead of an empty one."""
         self._fed_to = snapshot.end_offset
         _load(self._replay, windows, snapshot)
-
-    def go_on(self, base: ReplayBase) -> None:
-        """Begins at the state of a kept replay instead of an empty one."""
-        self._fed_to = base.fed_to
-        plan = self._plan
-        self._replay = load_replay(base.content, cluster_id=plan.cluster_id, defaults=dict(plan.defaults))
 
     def feed(
         self,
@@ -154,8 +147,6 @@ def _state(replay: ClusterReplay) -> dict[str, pa.Table]:
     """What is compared of everything that exists, each table in the order of its subjects."""
     batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in STATE_TABLES}
     for name, batch in replay.state(0, 0, 0):
-        if name not in batches:
-            continue  # a replay that was kept has all tables
         batches[name].append(batch.select(COMPARED_COLUMNS[name]))  # the other columns' memory is let go
     return {name: _sorted(table, batches.pop(name)) for name, table in STATE_TABLES.items()}
 

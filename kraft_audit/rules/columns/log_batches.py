@@ -21,15 +21,9 @@ from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders, hol
 from kraft_audit.rules.columns.canonical_rows import canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number
 from kraft_audit.rules.columns.earlier_holdings import CutOff, since_first_held
-from kraft_audit.rules.columns.frame import distinct, numbered
-from kraft_audit.rules.rule_model import RowNumbers
+from kraft_audit.rules.columns.frame import numbered
 from kraft_audit.tables.bronze import BATCH_KEY, REPLICA_NAME
 from kraft_audit.tables.number_arrays import Mask, Rows
-
-LOG_BATCHES: Final = "log_batches"
-CANONICAL_LOG: Final = "canonical_log"
-"""Keys of `ClusterHistory.known`: the batches with their holders, and the canonical log. Histories that are cut at an
-offset share both (`rules.carried.continued_history`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,12 +132,12 @@ def rows_of_held(history: ClusterHistory, held: HeldBatches, places: Any) -> lis
 
 def log_batches(history: ClusterHistory) -> LogBatches:
     """The valid batches that each captured log ever held."""
-    return history.known(LOG_BATCHES, lambda: _log_batches(history))
+    return history.known("log_batches", lambda: _log_batches(history))
 
 
 def canonical_log(history: ClusterHistory) -> CanonicalBatches:
     """The canonical log; empty where there is none or its end was not captured."""
-    return history.known(CANONICAL_LOG, lambda: _canonical_log(history))
+    return history.known("canonical_log", lambda: _canonical_log(history))
 
 
 def replayed_log(history: ClusterHistory) -> CanonicalBatches:
@@ -354,24 +348,9 @@ def operation_ends(history: ClusterHistory, offsets: Rows) -> Rows:
     return np.where(inside, ends[np.maximum(batch, 0)], offsets + 1)
 
 
-def batches_of_operations(history: ClusterHistory, offsets: Rows) -> RowNumbers:
-    """The rows of `batches` that hold the operations of some offsets, from each offset to the operation's end."""
-    table = history.chunked_table("batches")
-    base, last = (table[name].to_numpy() for name in ("base_offset", "last_offset"))
-    wanted = np.zeros(len(base), bool)
-    starts = distinct(offsets)
-    ends = operation_ends(history, starts)
-    if len(starts):
-        # The last operation that begins at or before a batch's end: operations do not overlap.
-        place = np.searchsorted(starts, last, side="right") - 1
-        wanted = (place >= 0) & (base < ends[np.maximum(place, 0)])
-    in_log = pc.equal(table["source"], "log").to_numpy()
-    return "batches", np.flatnonzero(wanted & in_log)
-
-
 def is_run(table: pa.Table) -> Mask:
     """Which rows of `batches` stand for runs of many: in no one place, so that a negative position says what time
-    passed in them (`carried.merged_batches`)."""
+    passed in them."""
     mask: Mask = table["position"].to_numpy() < 0
     return mask
 

@@ -20,7 +20,6 @@ from kraft_audit.losses.disk_proofs import (
 )
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.open_episodes import first_row
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.columns.witnesses import LossEvent
 from kraft_audit.tables.silver import PARTITION_CHANGES
@@ -131,7 +130,7 @@ def _of_partition(
     if leader is None:
         return [DiskProof(to_offset=to_offset(each, same)) for each in doubted]
     doubted = [replace(each, rival_since=_rival_since(states, each.event)) for each in doubted]
-    begins = int(states.leader_epoch[first_row(states, newest)]) if history.states_from else 0
+    begins = int(states.leader_epoch[states.first_row(newest)]) if history.states_from else 0
     proven = proven_losses(doubted, same, leader, begins)
     proofs = []
     for each in doubted:

@@ -21,7 +21,6 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
-from kraft_audit.rules.rule_model import RowNumbers
 from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.schemas.releases import (
     FIRST_LEVEL_THAT_UPGRADES_KRAFT_VERSION,
@@ -304,36 +303,12 @@ def supported_since(rows: Sequence[TableRow], feature: str) -> TableRow:
     return list(same)[-1]
 
 
-def carried_registrations(history: ClusterHistory) -> Iterator[RowNumbers]:
-    """The rows that tell why a broker is away and who had come back before, and since when registrations support what
-    they support."""
-    wanted_keys: dict[str, set[tuple[int, int]]] = defaultdict(set)
-    left_at = [absence.from_offset for absence in absences(history) if absence.to_offset is None]
-    for broker, states in broker_states(history).items():
-        left = np.flatnonzero(states.is_active)
-        away_from = int(left[-1]) if len(left) else len(states.rows) - 1
-        wanted_keys["broker"] |= {(broker, int(offset)) for offset in states.offsets[away_from:]}
-        back = (row for offset in left_at for row in states.back_rows(offset - 1))
-        wanted_keys["broker"] |= {(broker, row["from_offset"]) for row in back}
-    for (kind, node_id), rows in registrations(history).items():
-        since = supported_since(rows, METADATA_VERSION_FEATURE)
-        place = next(number for number, row in enumerate(rows) if row is since)
-        wanted_keys[kind] |= {(node_id, row["from_offset"]) for row in rows[max(place - 1, 0) : place + 1]}
-    for kind, wanted in wanted_keys.items():
-        table = history.chunked_table(f"{kind}_changes")
-        columns = zip(table[f"{kind}_id"].to_pylist(), table["from_offset"].to_pylist(), strict=True)
-        yield f"{kind}_changes", np.array([row for row, key in enumerate(columns) if key in wanted], np.int64)
-
-
 _BEGINNING: Final = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
 class RackHistory:
-    """`offsets[n]`: from where on the racks are those of moment n. `of_broker`: (moment, rack) of each change.
-
-    Where an earlier judgement was carried on, the moments before its end are one.
-    """
+    """`offsets[n]`: from where on the racks are those of moment n. `of_broker`: (moment, rack) of each change."""
 
     offsets: list[int]
     times_ms: list[int | None]
@@ -376,15 +351,13 @@ def rack_history(history: ClusterHistory) -> RackHistory:
 
 
 def _rack_history(history: ClusterHistory) -> RackHistory:
-    known_from = _BEGINNING if history.carried is None else history.carried.to_offset
     changes: list[tuple[int, int, int, str | None]] = []
     for broker, states in broker_states(history).items():
         rack: str | None = None
         for row in states.rows:
             now = row["rack"] if row["exists"] else None
             if now != rack:
-                offset = row["from_offset"] if row["from_offset"] >= known_from else _BEGINNING
-                changes.append((offset, row["timestamp_ms"], broker, now))
+                changes.append((row["from_offset"], row["timestamp_ms"], broker, now))
                 rack = now
     offsets, times_ms, is_divided = [_BEGINNING], list[int | None]([None]), [False]
     of_broker: dict[int, tuple[list[int], list[str | None]]] = {}

@@ -201,6 +201,11 @@ class PartitionStates(Columns):
         rows[self.order] = np.arange(len(self))
         return rows
 
+    def first_row(self, row: int) -> int:
+        """The oldest row of the partition of `row`."""
+        place = int(np.searchsorted(self.last_rows, row))
+        return int(self.last_rows[place - 1]) + 1 if place else 0
+
     def newest_row(self, row: int) -> int:
         """The newest row of the partition of `row`."""
         return int(self.last_rows[np.searchsorted(self.last_rows, row)])

@@ -25,7 +25,6 @@ from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.min_isr_settings import MinIsrChange, min_isr_settings
 from kraft_audit.rules.columns.nodes import broker_states
-from kraft_audit.rules.columns.open_episodes import first_row
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.walked_partitions import may_pass_over, moved_directories
 from kraft_audit.tables.silver import PARTITION_CHANGES, SNAPSHOT
@@ -96,13 +95,6 @@ class LossEvent:
     min_isr: int
 
     @property
-    def all_leavings(self) -> Iterator[Leaving]:
-        """How every replica ceased to be a witness, the leader's own leaving included."""
-        yield from self.leavings.values()
-        if self.own is not None:
-            yield self.own
-
-    @property
     def is_own_crash(self) -> bool:
         """Whether the leader's own disk may lack its tail; else it was passed over while others went on."""
         return self.own is not None and self.own.reason in (Reason.CRASHED, Reason.EMPTIED)
@@ -160,12 +152,6 @@ class WalkedPartition:
     first: int
     after: Sequence[Witnesses]
     events: Sequence[LossEvent]
-    settled: Sequence[int]
-    """The rows after which the witnesses were the ISR of a partition with a leader and enough in sync; the first."""
-
-    def settled_before(self, row: int) -> int:
-        """The newest settled row before a row."""
-        return self.settled[max(bisect_left(self.settled, row) - 1, 0)]
 
 
 def walked_partition(history: ClusterHistory, newest: int) -> WalkedPartition:
@@ -182,7 +168,7 @@ class _Walk:
     def __init__(self, history: ClusterHistory, newest: int) -> None:
         self.history = history
         self.states = states = partition_states(history)
-        self.first = first_row(states, newest)
+        self.first = states.first_row(newest)
         self.newest = newest
         self.members: frozenset[int] = frozenset()
         self.leavings: dict[int, Leaving] = {}
@@ -194,26 +180,19 @@ class _Walk:
         )
 
     def walked(self) -> WalkedPartition:
-        states, after, settled = self.states, [], [self.first]
+        states, after = self.states, []
         for row in range(self.first, self.newest + 1):
             if row > self.first:
                 if not self._begins_anew(row):  # who led when brokers came back within a gap is not known
                     self._pass(row - 1, int(states.from_offset[row]))
                 after.append(self._now())
             self._step(row)
-            if row > self.first and self._is_settled(row):
-                settled.append(row)
         self._pass(self.newest, np.iinfo(np.int64).max)
         after.append(self._now())
-        return WalkedPartition(self.first, after, self.events, settled)
+        return WalkedPartition(self.first, after, self.events)
 
     def _now(self) -> Witnesses:
         return Witnesses(self.members, dict(self.leavings), self.events[-1] if self.events else None)
-
-    def _is_settled(self, row: int) -> bool:
-        states = self.states
-        isr = states.nodes("isr", row)
-        return states.leader[row] >= 0 and len(isr) >= self._min_isr(row) and self.members == set(isr)
 
     def _step(self, row: int) -> None:
         """One row: it begins anew, or replicas join, one is elected, others leave."""

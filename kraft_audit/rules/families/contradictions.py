@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,9 +13,8 @@ from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Thresholds, undecided
+from kraft_audit.rules.rule_model import Case, Evidence, Thresholds, undecided
 from kraft_audit.tables.number_arrays import Rows
-from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
 def _unregistered(history: ClusterHistory, states: PartitionStates) -> Rows:
@@ -39,26 +38,10 @@ def _unregistered(history: ClusterHistory, states: PartitionStates) -> Rows:
     return np.flatnonzero(~is_known | is_late)
 
 
-def _first_strange_rows(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """Of each broker that no record registers in time the first row that names it, and the first that a snapshot holds:
-    what a snapshot names may have been unregistered before."""
-    states = partition_states(history)
-    replicas = states.changes.lists["replicas"]
-    strange = _unregistered(history, states)
-    rows = replicas.row_of_value[strange]
-    for is_wanted in (states.changes.is_cause("snapshot")[rows], states.changes.exists[rows]):
-        wanted = np.flatnonzero(is_wanted)[
-            np.argsort(states.changes.column("from_offset")[rows[is_wanted]], kind="stable")
-        ]
-        first = wanted[np.unique(replicas.values[strange[wanted]], return_index=True)[1]]
-        yield PARTITION_CHANGES.name, distinct(rows[first])
-
-
 @rule(
     "KP013",
     control="log_integrity",
     needs=("partition_changes", "broker_changes", "contradictions"),
-    carries=_first_strange_rows,
 )
 def kp013(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     contradictions = [*(history.contradictions or ()), *_unknown_brokers(history)]

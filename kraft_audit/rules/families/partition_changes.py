@@ -9,19 +9,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.frame import differs, differs_from_before, distinct, exceeds, shares
-from kraft_audit.rules.columns.open_episodes import (
-    as_table_rows,
-    began_at,
-    key_of_row,
-    look_back_ms,
-    partition_mask,
-    row_at,
-    rows_at,
-    storms,
-    up_to_newest,
-    with_previous,
-)
+from kraft_audit.rules.columns.frame import differs, differs_from_before, exceeds, shares
 from kraft_audit.rules.columns.partition_cases import (
     cases_where_known,
     partition_case,
@@ -29,19 +17,17 @@ from kraft_audit.rules.columns.partition_cases import (
     until_enough_in_sync,
 )
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_states
+from kraft_audit.rules.columns.storms import storms
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import (
     Case,
     Evidence,
-    Finding,
-    RowNumbers,
-    Scope,
     Thresholds,
     evidence_at,
     threshold,
     undecided,
 )
-from kraft_audit.tables.number_arrays import Mask, Rows
+from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.schemas.releases import ELR_FEATURE
 
@@ -91,12 +77,7 @@ def kp006(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     yield from cases_where_known(history, states, episodes, map(describe, episodes), states.from_offset)
 
 
-def _writes_named(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """The writes of min.insync.replicas by which ELRs were cleared."""
-    yield rows_at(history, "config_changes", [fact.offset or 0 for each in open_findings for fact in each.evidence])
-
-
-@rule("KP007", control="durability", needs=("partition_changes", "config_changes"), carries=_writes_named)
+@rule("KP007", control="durability", needs=("partition_changes", "config_changes"))
 def kp007(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     if not len(states.changes.lists["elr"].values):
@@ -188,13 +169,6 @@ class ReassignmentLimits(Thresholds):
     max_hours: float = threshold(24, "how long a reassignment may take")
 
 
-def _under_way(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """Where the reassignments began that are under way: none is a finding before it has taken too long."""
-    states = partition_states(history)
-    begins = [episode.start for episode in states.episodes(_is_moving(states)) if episode.end is None]
-    yield as_table_rows(states, with_previous(states, np.array(begins, np.int64)))
-
-
 def _is_moving(states: PartitionStates) -> Mask:
     changes = states.changes
     moving = changes.exists & (changes.size("adding_replicas") + changes.size("removing_replicas") > 0)
@@ -206,8 +180,6 @@ def _is_moving(states: PartitionStates) -> Mask:
     control="change_management",
     needs=("partition_changes",),
     thresholds=ReassignmentLimits,
-    carries=_under_way,
-    begins_late=True,
 )
 def kp015(history: ClusterHistory, limits: ReassignmentLimits) -> Iterator[Case]:
     states = partition_states(history)
@@ -234,23 +206,11 @@ class IsrFlappingLimits(Thresholds):
     max_changes_an_hour: int = threshold(12, "ISR changes of one partition within any hour")
 
 
-def _changes_of_an_hour(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """The changes of the last hour with the row before them; of an open storm those of two hours."""
-    states = partition_states(history)
-    if not len(states):
-        return
-    is_stormy = partition_mask(history, open_findings)
-    since = np.where(is_stormy, *(look_back_ms(history.end_ms, is_open=is_open) for is_open in (True, False)))
-    yield as_table_rows(states, with_previous(states, up_to_newest(states, states.timestamp_ms >= since)))
-
-
 @rule(
     "KP012",
     control="durability",
     needs=("partition_changes",),
     thresholds=IsrFlappingLimits,
-    carries=_changes_of_an_hour,
-    begins_late=True,
 )
 def kp012(history: ClusterHistory, limits: IsrFlappingLimits) -> Iterator[Case]:
     """A storm is over an hour of log time after its last change, or with its topic."""
@@ -258,28 +218,9 @@ def kp012(history: ClusterHistory, limits: IsrFlappingLimits) -> Iterator[Case]:
     limit = limits.max_changes_an_hour
     is_other = differs_from_before(states.changes.lists["isr"], states.order, states.is_first)
     rows = np.flatnonzero(is_other & states.exists)
-    if history.carried is not None:
-        rows = rows[_is_whole(history, states, rows)]
     groups = np.cumsum(states.is_first, dtype=np.int64)[rows]
     spans = [(int(rows[first]), int(rows[last])) for first, last in storms(states.timestamp_ms[rows], groups, limit)]
     yield from _storm_cases(history, states, spans, limit)
-
-
-def _is_whole(history: ClusterHistory, states: PartitionStates, rows: Rows) -> Mask:
-    """Which changes are new, or from the time before that is carried whole."""
-    carried = history.carried
-    if carried is None:
-        return np.ones(len(rows), bool)
-    is_new = states.from_offset[rows] >= carried.to_offset
-    recent: Mask = states.timestamp_ms[rows] >= look_back_ms(carried.to_ms)
-    is_older = states.timestamp_ms[rows] >= look_back_ms(carried.to_ms, is_open=True)
-    old = np.flatnonzero(~is_new & ~recent & is_older)
-    newest = states.newest_rows(rows[old])
-    stormy = [
-        row for row in distinct(newest).tolist() if began_at(history, "KP012", Scope.PARTITION, key_of_row(states, row))
-    ]
-    recent[old] = np.isin(newest, np.array(stormy, np.int64))
-    return is_new | recent
 
 
 def _storm_cases(
@@ -290,17 +231,9 @@ def _storm_cases(
     ends = [
         None if exists else row for row, exists in zip(newest.tolist(), states.exists[newest].tolist(), strict=True)
     ]
-    episodes = [Episode(_first_row(history, states, first), end) for (first, _), end in zip(spans, ends, strict=True)]
+    episodes = [Episode(first, end) for (first, _), end in zip(spans, ends, strict=True)]
     texts = [(f"more than {limit} ISR changes within an hour", None)] * len(spans)
     for (_, last), episode, case in zip(spans, episodes, partition_cases(states, episodes, texts), strict=True):
         last_ms = int(states.timestamp_ms[last])
         is_over = episode.end is None and (history.end_ms or last_ms) - last_ms > HOUR_MS
         yield case._replace(is_over=True, to_ms=last_ms + HOUR_MS) if is_over else case
-
-
-def _first_row(history: ClusterHistory, states: PartitionStates, first: int) -> int:
-    """The first change of a storm; of one that was open where an earlier judgement stopped, its first change then."""
-    if history.carried is None or states.from_offset[first] >= history.carried.to_offset:
-        return first
-    begins = began_at(history, "KP012", Scope.PARTITION, key_of_row(states, first))
-    return row_at(states, first, max(begins)) if begins else first

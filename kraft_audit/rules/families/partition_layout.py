@@ -8,19 +8,15 @@ from operator import itemgetter
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.frame import coded
 from kraft_audit.rules.columns.nodes import RackHistory, broker_states, rack_history, racks
-from kraft_audit.rules.columns.open_episodes import began_at, key_of_row, row_at, rows_at
 from kraft_audit.rules.columns.partition_cases import partition_case
 from kraft_audit.rules.columns.partition_states import Episode, PartitionChanges, PartitionStates, partition_states
-from kraft_audit.rules.finding_keys import partition_key
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Finding, RowNumbers, Scope, Thresholds
+from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
 from kraft_audit.tables.number_arrays import Mask, Rows
-from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import plural
 
 _NOW: Final = 1 << 62
@@ -43,7 +39,7 @@ def kp009(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     moments = rack_history(history)
     for episode in states.episodes(condition):
         if episode.end is None:
-            row, from_offset = _one_rack_since(history, states, episode, moments)
+            row, from_offset = _one_rack_since(states, episode, moments)
             members = _members(states, states.newest_row(row))
             case = partition_case(states, Episode(row, None), f"{list(members)} are all in rack {rack_of[members[0]]}")
             at_record = int(states.from_offset[row]) == from_offset
@@ -55,36 +51,22 @@ def _members(states: PartitionStates, row: int) -> tuple[int, ...]:
     return (*states.nodes("isr", row), *states.nodes("elr", row))
 
 
-def _one_rack_since(
-    history: ClusterHistory, states: PartitionStates, episode: Episode, moments: RackHistory
-) -> tuple[int, int]:
+def _one_rack_since(states: PartitionStates, episode: Episode, moments: RackHistory) -> tuple[int, int]:
     """The row in effect, and the offset, from which on the members of a partition were in one rack, with others in
     another."""
-    row = states.newest_row(episode.start)
-    carried = history.carried
-    if carried is not None and (begins := began_at(history, "KP009", Scope.PARTITION, key_of_row(states, row))):
-        # It may have ended and begun again since: then it began after the end of the earlier judgement.
-        first, from_offset = _back_to(states, row, moments, carried.to_offset - 1)
-        if from_offset >= carried.to_offset:
-            return first, from_offset
-        return row_at(states, row, max(begins)), max(begins)
     if moments.newest_change < states.from_offset[episode.start]:
         return episode.start, int(states.from_offset[episode.start])
-    return _back_to(states, row, moments, -1)
-
-
-def _back_to(states: PartitionStates, row: int, moments: RackHistory, not_before: int) -> tuple[int, int]:
-    """How far back, at most to an offset, the members were in one rack: the row there, and from where on."""
+    row = states.newest_row(episode.start)
     start, to_offset = (row, int(states.from_offset[row])), _NOW
     while states.exists[row]:
-        begin = max(int(states.from_offset[row]), not_before)
+        begin = int(states.from_offset[row])
         since = moments.since(_members(states, row), to_offset, begin)
         if since is None:
             break
         start = row, since
-        if since > begin or begin == not_before or states.is_first[row]:
+        if since > begin or states.is_first[row]:
             break
-        row, to_offset = row - 1, int(states.from_offset[row]) - 1
+        row, to_offset = row - 1, begin - 1
     return start
 
 
@@ -108,16 +90,7 @@ def _is_one_rack(changes: PartitionChanges, rack_of: Mapping[int, int]) -> Mask:
     return is_one_rack
 
 
-def _first_of_each_topic(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """The partition with which a case began: its count may have left 0 long before the newest rows."""
-    begins = {(partition_key(history, each.subject, each.from_offset), each.from_offset) for each in open_findings}
-    table, rows = rows_at(history, PARTITION_CHANGES.name, [offset for _, offset in begins if offset is not None])
-    columns = history.chunked_table(table).select(["topic_id", "from_offset"]).take(pa.array(rows)).to_pydict()
-    is_first = [begin in begins for begin in zip(columns["topic_id"], columns["from_offset"], strict=True)]
-    yield table, rows[np.array(is_first, bool)]
-
-
-@rule("KP010", control="durability", needs=("partition_changes",), carries=_first_of_each_topic)
+@rule("KP010", control="durability", needs=("partition_changes",))
 def kp010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
     changes = states.changes
@@ -128,7 +101,7 @@ def kp010(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         ("min-isr-all", "effective min ISR equal to the replication factor", (wanted == count) & (count > 1)),
     )
     for kind, summary, condition in kinds:
-        yield from _by_topic(history, states, states.in_order(changes.exists & condition), kind, summary)
+        yield from _by_topic(states, states.in_order(changes.exists & condition), kind, summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +112,12 @@ class _Weakness:
     count: int
 
 
-def _by_topic(
-    history: ClusterHistory, states: PartitionStates, condition: Mask, kind: str, summary: str
-) -> Iterator[Case]:
+def _by_topic(states: PartitionStates, condition: Mask, kind: str, summary: str) -> Iterator[Case]:
     """One case a topic: a setting of the topic shows in each of its partitions."""
     weak_topics = _weak_topics(states, condition)
     for topic, weak in sorted(zip(states.topics(_firsts(weak_topics)), weak_topics, strict=True), key=itemgetter(0)):
-        key = f"{states.value('topic_id', weak.first)} {kind}"
-        first = _first_then(history, states, condition, weak.first, key)
+        first = weak.first
+        key = f"{states.value('topic_id', first)} {kind}"
         offset = int(states.from_offset[first])
         text = f"{summary}: {plural(weak.count, 'partition')}"
         fact = Evidence(f"{states.name(first)}: {states.describe(first)}", offset=offset)
@@ -192,19 +163,3 @@ def _run_ends(states: PartitionStates, condition: Mask, begins: Rows) -> Rows:
     last = np.flatnonzero(condition & ~holds_on)
     ends: Rows = states.next_offset[last[np.searchsorted(last, begins)]]
     return ends
-
-
-def _first_then(history: ClusterHistory, states: PartitionStates, condition: Mask, first: int, key: str) -> int:
-    """The row with which a case began; of one that was open where an earlier judgement stopped, as it said."""
-    if history.carried is None or states.from_offset[first] >= history.carried.to_offset:
-        return first
-    topics = states.once("topics as numbers", lambda: coded(states.changes.table["topic_id"])[0][states.order])
-    order = states.once("rows by topic and offset", lambda: np.lexsort((states.from_offset, topics)))
-    begin, end = np.searchsorted(topics, [topics[first], topics[first] + 1], sorter=order)
-    own = order[begin:end]
-    for offset in sorted(began_at(history, "KP010", Scope.PARTITION, key), reverse=True):
-        rows = own[states.from_offset[own] == offset]
-        rows = rows[condition[rows]]
-        if len(rows):
-            return int(rows[0])
-    return first

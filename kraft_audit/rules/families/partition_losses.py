@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,35 +11,25 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.broker_returns import still_eligible
-from kraft_audit.rules.columns.frame import distinct
-from kraft_audit.rules.columns.log_batches import batches_of_operations, operation_ends
+from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.loss_holders import Loss, losses
 from kraft_audit.rules.columns.loss_texts import LABEL_TEXTS, REASON_TEXTS, holder_text, loss_text, proof_text
 from kraft_audit.rules.columns.nodes import broker_states, status_text
-from kraft_audit.rules.columns.open_episodes import as_table_rows, rows_at, with_previous
 from kraft_audit.rules.columns.partition_cases import partition_case
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_states
-from kraft_audit.rules.columns.witness_rows import witness_rows
 from kraft_audit.rules.columns.witnesses import Label
 from kraft_audit.rules.registry import rule
 from kraft_audit.rules.rule_model import (
     Case,
     DeferredEvidence,
     Evidence,
-    Finding,
-    RowNumbers,
     Thresholds,
     undecided,
 )
 from kraft_audit.text.readable import any_of, plural
 
 
-def _of_losses(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """What the witnesses follow from, of partitions whose witnesses are not their ISR or that lost records."""
-    yield from witness_rows(history, {finding.from_offset for finding in open_findings})
-
-
-@rule("KP020", control="durability", needs=("partition_changes", "broker_changes"), carries=_of_losses)
+@rule("KP020", control="durability", needs=("partition_changes", "broker_changes"))
 def kp020(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     """A loss stays open, whatever the partition is now: a person acknowledges it."""
     for loss in losses(history):
@@ -195,23 +185,10 @@ def _back(states: PartitionStates, row: int, broker: int) -> int | None:
     return None
 
 
-def _of_open_returns(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """Of the brokers that are not back everywhere: their falls, where they are back, and their registration."""
-    states = partition_states(history)
-    begins = {(finding.subject, finding.from_offset) for finding in open_findings}
-    for each in _returns(history):
-        if (f"broker {each.broker}", int(states.from_offset[each.falls[0]])) in begins:
-            falls, backs = np.array(each.falls), np.array([row for row in each.backs if row is not None], np.int64)
-            yield as_table_rows(states, distinct(np.concatenate([with_previous(states, falls), backs])))
-            yield rows_at(history, "broker_changes", [each.registration])
-            yield batches_of_operations(history, states.from_offset[falls])
-
-
 @rule(
     "KP008",
     control="durability",
     needs=("partition_changes", "broker_changes", "batches"),
-    carries=_of_open_returns,
 )
 def kp008(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     """From the first fall until the broker is in sync again wherever it fell out."""

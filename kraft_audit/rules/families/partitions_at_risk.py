@@ -8,10 +8,9 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, unclean_election_enabled
-from kraft_audit.rules.columns.frame import distinct, ranges
-from kraft_audit.rules.columns.log_batches import batches_of_operations, operation_ends
+from kraft_audit.rules.columns.frame import ranges
+from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.nodes import STATUSES, UP, BrokerStates, absences, broker_states, status_text
-from kraft_audit.rules.columns.open_episodes import as_table_rows, begins_of, is_value, rows_at, with_previous
 from kraft_audit.rules.columns.partition_cases import Span, cases_where_known, last_row, partition_cases, row_spans
 from kraft_audit.rules.columns.partition_states import (
     Episode,
@@ -24,7 +23,7 @@ from kraft_audit.rules.columns.partition_states import (
 from kraft_audit.rules.columns.sure_copies import has_directory
 from kraft_audit.rules.columns.witnesses import witnesses
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Finding, RowNumbers, Thresholds
+from kraft_audit.rules.rule_model import Case, Thresholds
 from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.text.readable import any_of, duration, when
 
@@ -36,20 +35,7 @@ UNREACHED_OFFSET: Final = int(np.iinfo(np.int64).max)
 """After every record: of what has not happened, or has not ended."""
 
 
-def _departures(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """With which rows replicas left the ISR that are not in it now: should the others leave, who left when is asked."""
-    states = partition_states(history)
-    newest = states.last_rows
-    is_whole = states.size("isr")[newest] >= states.size("replicas")[newest]
-    rows: list[int] = []
-    for row in newest[states.exists[newest] & ~is_whole].tolist():
-        out = set(states.nodes("replicas", row)).difference(states.nodes("isr", row))
-        left = (_left_at(states, row, broker) for broker in out)
-        rows += (at for at in left if at is not None)
-    yield as_table_rows(states, with_previous(states, np.array(sorted(rows), np.int64)))
-
-
-@rule("KP001", control="durability", needs=("partition_changes", "broker_changes"), carries=_departures)
+@rule("KP001", control="durability", needs=("partition_changes", "broker_changes"))
 def kp001(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)
 
@@ -177,30 +163,10 @@ def kp005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     yield from partition_cases(states, episodes, summaries)
 
 
-def _who_was_away(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """The states of the members where an episode began, and the operation at whose end it was judged."""
-    states = partition_states(history)
-    begins = np.array(sorted({each.from_offset for each in open_findings if each.from_offset is not None}), np.int64)
-    if not len(begins):
-        return
-    yield batches_of_operations(history, begins)
-    members = {broker for row in begins_of(history, open_findings) for broker in states.nodes("isr", row)}
-    judged_at = operation_ends(history, begins) - 1
-    for broker in sorted(members & broker_states(history).keys()):
-        known = broker_states(history)[broker].offsets
-        places = np.searchsorted(known, np.concatenate([begins, judged_at]), side="right") - 1
-        around = distinct(np.concatenate([places - 1, places, places + 1]))
-        its = known[around[(around >= 0) & (around < len(known))]]
-        table, rows = rows_at(history, "broker_changes", its.tolist())
-        yield table, rows[is_value(history, table, "broker_id", broker)[rows]]
-
-
 @rule(
     "KP016",
     control="durability",
     needs=("partition_changes", "broker_changes", "batches"),
-    carries=_who_was_away,
-    begins_late=True,
 )
 def kp016(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     states = partition_states(history)

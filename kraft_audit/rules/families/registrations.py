@@ -20,21 +20,17 @@ from kraft_audit.rules.columns.kafka_commands import (
     unregister_controller,
 )
 from kraft_audit.rules.columns.nodes import (
-    BrokerStates,
     RegisteredNode,
     broker_states,
     is_ghost_controller,
     registered_nodes,
     registrations,
 )
-from kraft_audit.rules.columns.open_episodes import began_at, look_back_ms, rows_at, rows_since, storms
+from kraft_audit.rules.columns.storms import storms
 from kraft_audit.rules.registry import rule, words_for
 from kraft_audit.rules.rule_model import (
     Case,
     Evidence,
-    Finding,
-    RowNumbers,
-    Scope,
     Severity,
     Thresholds,
     case_at,
@@ -60,22 +56,11 @@ class BrokerFlappingLimits(Thresholds):
     max_restarts_an_hour: int = threshold(6, "restarts within any hour")
 
 
-def _turns_of_an_hour(history: ClusterHistory, open_findings: Sequence[Finding]) -> Iterator[RowNumbers]:
-    stormy = {finding.subject for finding in open_findings}
-    for broker, states in broker_states(history).items():
-        since_ms = look_back_ms(history.end_ms, is_open=f"broker {broker}" in stormy)
-        first = next((number for number, row in enumerate(states.rows) if row["timestamp_ms"] >= since_ms), None)
-        if first is not None:
-            yield rows_since(history, "broker_changes", "broker_id", broker, int(states.offsets[max(first - 1, 0)]))
-
-
 @rule(
     "KB001",
     control="durability",
     needs=("broker_changes",),
     thresholds=BrokerFlappingLimits,
-    carries=_turns_of_an_hour,
-    begins_late=True,
 )
 def kb001(history: ClusterHistory, limits: BrokerFlappingLimits) -> Iterator[Case]:
     for broker, states in broker_states(history).items():
@@ -84,37 +69,9 @@ def kb001(history: ClusterHistory, limits: BrokerFlappingLimits) -> Iterator[Cas
             (True, limits.max_restarts_an_hour, "restarted", words_for("KB001", "restarts")),
         ):
             turns = _restarts(states.rows) if is_restart else _fencings(states.rows)
-            began = _open_storm(history, states, is_restart=is_restart)
-            turns = _whole_turns(history, turns, began)
             times_ms = np.array([row["timestamp_ms"] for row in turns], np.int64)
             for first, last in storms(times_ms, np.zeros_like(times_ms), limit):
-                storm = _with_begin(history, turns[first : last + 1], began)
-                yield _storm_case(history, broker, storm, text, words)
-
-
-def _open_storm(history: ClusterHistory, states: BrokerStates, *, is_restart: bool) -> TableRow | None:
-    """The first turn of the storm that was open where an earlier judgement stopped."""
-    broker = states.newest["broker_id"]
-    begins = began_at(history, "KB001", Scope.BROKER, f"broker {broker}")
-    for before, row in pairwise(states.rows):
-        if row["from_offset"] in begins and is_restart == (row["incarnation_id"] != before["incarnation_id"]):
-            return row
-    return None
-
-
-def _whole_turns(history: ClusterHistory, turns: list[TableRow], began: TableRow | None) -> list[TableRow]:
-    """The turns without those from before what is carried whole."""
-    if history.carried is None:
-        return turns
-    since_ms = look_back_ms(history.carried.to_ms, is_open=began is not None)
-    return [row for row in turns if row["from_offset"] >= history.carried.to_offset or row["timestamp_ms"] >= since_ms]
-
-
-def _with_begin(history: ClusterHistory, storm: Sequence[TableRow], began: TableRow | None) -> Sequence[TableRow]:
-    """A storm that was open where an earlier judgement stopped, with its first turn."""
-    if began is None or history.carried is None or storm[0]["from_offset"] >= history.carried.to_offset:
-        return storm
-    return storm if storm[0]["from_offset"] <= began["from_offset"] else [began, *storm]
+                yield _storm_case(history, broker, turns[first : last + 1], text, words)
 
 
 def _storm_case(
@@ -308,21 +265,11 @@ class StartsLimits(Thresholds):
     min_starts: int = threshold(3, "how often controllers must have started before the silence of all brokers counts")
 
 
-def _first_rows_of_processes(history: ClusterHistory, _: Sequence[Finding]) -> Iterator[RowNumbers]:
-    """The starts of all controllers, until a broker registers."""
-    if not broker_states(history):
-        first = {
-            row["incarnation_id"]: row["from_offset"] for row in history.rows_by_offset("controller_changes")[::-1]
-        }
-        yield rows_at(history, "controller_changes", first.values())
-
-
 @rule(
     "KB011",
     control="durability",
     needs=("broker_changes", "controller_changes", "leader_epochs"),
     thresholds=StartsLimits,
-    carries=_first_rows_of_processes,
 )
 def kb011(history: ClusterHistory, limits: StartsLimits) -> Iterator[Case]:
     if broker_states(history) or not history.is_complete or history.unknown_from is not None:

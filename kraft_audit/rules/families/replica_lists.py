@@ -11,12 +11,11 @@ from kraft_audit.rules.columns.broker_stops import gone_brokers
 from kraft_audit.rules.columns.frame import rows_with
 from kraft_audit.rules.columns.kafka_commands import broker_server, unregister_broker
 from kraft_audit.rules.columns.nodes import broker_states
-from kraft_audit.rules.columns.open_episodes import began_at, key_of_row
 from kraft_audit.rules.columns.partition_cases import partition_case
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.columns.reassignments import entry_without, reassign
 from kraft_audit.rules.registry import rule
-from kraft_audit.rules.rule_model import Case, Evidence, Scope, Thresholds
+from kraft_audit.rules.rule_model import Case, Evidence, Thresholds
 from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.text.readable import listed, nouns
 
@@ -55,8 +54,7 @@ def _case(history: ClusterHistory, states: PartitionStates, episode: Episode, go
     case = partition_case(states, episode, summary)
     advice, facts = _advice(history, states, row, missing), (_departure(history, each, gone[each]) for each in missing)
     case = case._replace(what_to_do=advice, evidence=(*case.evidence, *facts))
-    begins = began_at(history, "KP021", Scope.PARTITION, key_of_row(states, row))
-    since = max(begins) if begins else max(int(states.from_offset[episode.start]), min(gone[each] for each in missing))
+    since = max(int(states.from_offset[episode.start]), min(gone[each] for each in missing))
     return case if since == case.from_offset else case._replace(from_offset=since, from_ms=None)
 
 

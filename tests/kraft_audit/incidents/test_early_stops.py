@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kraft_audit.findings.answer import answer_lines
@@ -11,7 +9,6 @@ from kraft_audit.incidents.early_stops import ROLL_STEP_MS
 from kraft_audit.incidents.folding import Folding, fold, known_incidents
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory
-from tests.builders.carried_judgements import Chain, slowed
 from tests.builders.histories import HistoryBuilder
 
 STEP_S = ROLL_STEP_MS // 1000
@@ -143,17 +140,3 @@ def test_all_partitions_that_lacked_the_broker_are_counted(build: HistoryBuilder
     folding = Folding(known_incidents(history), keeps_ids=True)
     folding.see(history)
     assert any(effect.startswith("2 partitions lacked") for row in folding.rows("c") for effect in row["effects"])
-
-
-def test_a_judgement_that_goes_on_says_the_same_while_the_stop_lasts(build: HistoryBuilder) -> None:
-    """Log dirs are judged hour by hour: what the hour before kept names the roll as the whole log does."""
-    history = slowed(_leaves(_rolled(build)).history(), 300)  # three hours from the stop to the end
-    chain = Chain(replace(history, as_of_ms=history.end_ms))
-    chain.step(78)
-    carried = chain.continued(chain.whole)
-    assert carried.carried is not None
-    assert _told(carried)["12"].kind is IncidentKind.ROLL_TOO_FAST
-    assert (_told(carried)["12"].headline, _told(carried)["12"].effects) == (
-        _told(history)["12"].headline,
-        _told(history)["12"].effects,
-    )

@@ -55,7 +55,7 @@ def test_no_two_findings_of_a_story_share_an_id(rule_id: str, keys: list[tuple[s
 
 @pytest.mark.parametrize("rule_id", ["KQ001", "KQ004", "KQ008", "KQ012", "KQ014"])
 def test_what_a_disk_showed_stays_the_same_finding_once_another_one_is_in_its_place(rule_id: str) -> None:
-    """It would vanish from what an hour goes on with, and count as new where everything is read again."""
+    """With another id it would vanish, and count as a new one."""
     builder = HistoryBuilder()
     STORIES[rule_id][0](builder)
     before = {each.finding_id for each in builder.raised(rule_id)}
