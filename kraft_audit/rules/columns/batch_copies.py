@@ -19,30 +19,6 @@ from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.number_arrays import Mask, Rows
 
 
-def shifted(copies: pa.Table, count: int) -> pa.Table:
-    """Copies of rows before which `count` others stand by now."""
-    return with_column(copies, "first_row", pc.add(copies["first_row"], count))
-
-
-def renumbered(copies: pa.Table, number_of: Rows) -> pa.Table:
-    """Copies of rows that have other numbers by now."""
-    return with_column(copies, "first_row", pa.array(number_of[copies["first_row"].to_numpy()], pa.int64()))
-
-
-def cut_to(copies: pa.Table, chosen: Mask) -> pa.Table:
-    """What copies say of the rows that are chosen."""
-    first = copies["first_row"].to_numpy()
-    end = first + copies["batch_count"].to_numpy()
-    steps = np.diff(chosen.astype(np.int8), prepend=0, append=0)
-    begins, ends = np.flatnonzero(steps > 0), np.flatnonzero(steps < 0)
-    before = np.searchsorted(ends, first, side="right")
-    counts = np.searchsorted(begins, end) - before
-    copy, part = np.repeat(np.arange(len(first)), counts), ranges(before, counts)
-    starts = np.maximum(begins[part], first[copy])
-    pieces = with_column(copies.take(pa.array(copy)), "first_row", pa.array(starts))
-    return with_column(pieces, "batch_count", pa.array(np.minimum(ends[part], end[copy]) - starts))
-
-
 def rows_as_held(table: pa.Table, copies: pa.Table, rows: Rows, copy: Rows) -> pa.Table:
     """Rows of `batches`, each as the copy of this number has it; -1 where it is the disk that the row names.
 
@@ -60,30 +36,6 @@ def rows_as_held(table: pa.Table, copies: pa.Table, rows: Rows, copy: Rows) -> p
         taken = taken.set_column(place, pa.field(name, field.type, taken.schema.field(name).nullable), column)
     shifts = pc.fill_null(copies["position_shift"].take(number), 0)
     return with_column(taken, "position", pc.add(taken["position"], shifts))
-
-
-def every_row(table: pa.Table, copies: pa.Table) -> pa.Table:
-    """`batches` with a row for each batch of each disk: its own rows first, then those of copies."""
-    if not copies.num_rows:
-        return table
-    own, counts = np.arange(table.num_rows), copies["batch_count"].to_numpy()
-    rows = np.concatenate([own, ranges(copies["first_row"].to_numpy(), counts)])
-    copy = np.concatenate([np.full(len(own), -1), np.repeat(np.arange(len(counts)), counts)])
-    return rows_as_held(table, copies, rows, copy)
-
-
-def last_positions(table: pa.Table, copies: pa.Table) -> dict[tuple[str, str, str], int]:
-    """The position of the last batch of each file, by root, path and name."""
-    position_of: dict[tuple[str, str, str], int] = {}
-    names = ["root", "path", "file_name"]
-    rows = table.select([*names, "position"]).group_by(names).aggregate([("position", "max")])
-    ends = copies["first_row"].to_numpy() + copies["batch_count"].to_numpy() - 1
-    of_copies = pc.add(table["position"].take(pa.array(ends)), copies["position_shift"])
-    for each, position in ((rows.select(names), rows["position_max"]), (copies.select(names), of_copies)):
-        for row, last in zip(each.to_pylist(), position.to_pylist(), strict=True):
-            key = row["root"], row["path"], row["file_name"]
-            position_of[key] = max(position_of.get(key, -1), last)
-    return position_of
 
 
 STILL_HELD: Final = np.iinfo(np.int64).max

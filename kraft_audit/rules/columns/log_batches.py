@@ -348,17 +348,7 @@ def operation_ends(history: ClusterHistory, offsets: Rows) -> Rows:
     return np.where(inside, ends[np.maximum(batch, 0)], offsets + 1)
 
 
-def is_run(table: pa.Table) -> Mask:
-    """Which rows of `batches` stand for runs of many: in no one place, so that a negative position says what time
-    passed in them."""
-    mask: Mask = table["position"].to_numpy() < 0
-    return mask
-
-
-def passed_ms(table: pa.Table, log: CanonicalBatches) -> Rows:
-    """For each batch of the log the milliseconds since the one before it, at most GAP_MS; for a run those of all of
-    its batches."""
-    positions = table["position"].to_numpy()[log.row]
-    steps = np.clip(np.diff(log.timestamp_ms, prepend=log.timestamp_ms[:1]), 0, GAP_MS)
-    passed: Rows = np.where(positions < 0, -1 - positions, steps)
+def passed_ms(log: CanonicalBatches) -> Rows:
+    """For each batch of the log the milliseconds since the one before it, at most GAP_MS."""
+    passed: Rows = np.clip(np.diff(log.timestamp_ms, prepend=log.timestamp_ms[:1]), 0, GAP_MS)
     return passed

@@ -81,7 +81,7 @@ def unheld_records(history: ClusterHistory) -> UnheldRecords | None:
     since_ms = log.time_at(max(high, own_from, begin))
     if first is None or last is None or since_ms is None:
         return None
-    waited_ms = int(passed_ms(history.chunked_table("batches"), log)[first + 1 : last + 1].sum())
+    waited_ms = int(passed_ms(log)[first + 1 : last + 1].sum())
     if waited_ms <= WAITS_AFTER_MS:
         return None
     voters = voter_ids(current_set(history))

@@ -18,5 +18,5 @@ def lag_below(history: ClusterHistory, row: TableRow, low: int) -> tuple[int, fl
     last, first = log.row_of(low - 1), 0 if end <= log.base_offset[0] else log.row_of(end - 1)
     if last is None or first is None:
         return low - end, 0.0
-    passed = passed_ms(history.chunked_table("batches"), log)
+    passed = passed_ms(log)
     return low - end, float(passed[first + 1 : last + 1].sum()) / 1000

@@ -20,7 +20,7 @@ from kraft_audit.rules.columns.captures import (
     watermarks_in_order,
 )
 from kraft_audit.rules.columns.declared_recovery import fitting_recoveries
-from kraft_audit.rules.columns.log_batches import OFF_AFTER_MS, CanonicalBatches, canonical_log, is_run
+from kraft_audit.rules.columns.log_batches import OFF_AFTER_MS, CanonicalBatches, canonical_log
 from kraft_audit.rules.columns.nodes import registered_nodes
 from kraft_audit.rules.families.log_files import SNAPSHOT_DAMAGE, damage_case, is_snapshot_file
 from kraft_audit.rules.registry import rule, words_for
@@ -295,8 +295,7 @@ def _running_since(history: ClusterHistory, log: CanonicalBatches, since: Rows) 
     if not len(since):
         return None
     times_ms = log.timestamp_ms[since]
-    is_one_batch = ~is_run(history.chunked_table("batches"))[log.row[since]]  # no batch within a run comes after a stop
-    stops = np.flatnonzero((np.diff(times_ms) > OFF_AFTER_MS) & is_one_batch[1:])
+    stops = np.flatnonzero(np.diff(times_ms) > OFF_AFTER_MS)
     began_ms = int(times_ms[stops[-1] + 1] if len(stops) else times_ms[0])
     starts = (
         row["timestamp_ms"]

@@ -19,18 +19,17 @@ from kraft_audit.capture.log_facts import BATCH_COPIES, OF_DISK, LogFacts
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import replay_canonical
-from kraft_audit.rules.carried.carrying import carry
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.columns.batch_copies import BatchHolders, every_row, holders_of_rows
+from kraft_audit.rules.columns.batch_copies import BatchHolders, holders_of_rows, rows_as_held
+from kraft_audit.rules.columns.frame import ranges
 from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.pipeline.history_collector import JUDGED_TABLES, HistoryCollector
+from kraft_audit.rules.judging import check
 from kraft_audit.tables.bronze import BATCH_KEY, BATCHES
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.carried_judgements import judged
 from tests.builders.histories import HistoryBuilder
 from tests.builders.hourly_disks import HourlyDisks, dialect_of
-from tests.builders.hourly_seeds import runs_in_short_logs
 
 KINDS = ("random", "random-wide", "random-storm", "random-kip856", "random-kip642")
 
@@ -55,6 +54,14 @@ def histories(kind: str, seed: int, folder: Path) -> tuple[ClusterHistory, Clust
     rows = pa.Table.from_batches(batches).select(found.tables["batches"].column_names)
     flat = {"batches": rows, BATCH_COPIES.name: BATCH_COPIES.schema.empty_table()}
     return found, replace(found, tables={**found.tables, **flat}, _shared={})
+
+
+def every_row(table: pa.Table, copies: pa.Table) -> pa.Table:
+    """`batches` with a row for each batch of each disk: its own rows first, then those of copies."""
+    own, counts = np.arange(table.num_rows), copies["batch_count"].to_numpy()
+    rows = np.concatenate([own, ranges(copies["first_row"].to_numpy(), counts)])
+    copy = np.concatenate([np.full(len(own), -1), np.repeat(np.arange(len(counts)), counts)])
+    return rows_as_held(table, copies, rows, copy)
 
 
 def as_counted(table: pa.Table) -> Counter[str]:
@@ -84,14 +91,8 @@ def test_copies_say_what_rows_of_each_disk_say(seed: int, tmp_path: Path) -> Non
     assert copies.num_rows < in_flat - in_log
     assert as_counted(every_row(table, copies)) == as_counted(flat.tables["batches"])
     assert held(history) == held(flat)
-    findings = [(each.rule, each.summary, each.evidence) for each in judged(history)]
-    assert findings == [(each.rule, each.summary, each.evidence) for each in judged(flat)]
-    end = max(row["log_end_offset"] or 0 for row in history.rows("captures"))
-    for to_offset in (end // 2, end):
-        with runs_in_short_logs():
-            states = [carry(each, judged(each), to_offset) for each in (history, flat)]
-        rows = [every_row(each.tables["batches"], each.tables[BATCH_COPIES.name]) for each in states]
-        assert as_counted(rows[0]) == as_counted(rows[1])
+    findings = [(each.rule, each.summary, each.evidence) for each in check(history)]
+    assert findings == [(each.rule, each.summary, each.evidence) for each in check(flat)]
 
 
 def piece(node: int, batches: Sequence[tuple[int, int]], position: int, file: str) -> pa.RecordBatch:
