@@ -18,10 +18,11 @@ def loss_rows(
     kept: dict[tuple[str, int], tuple[ReplicaLog, ...]] | None = None,
     since: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """A row an event, in the order of the log; of a history that goes on those that are new, whose holders changed, or
-    whose disks were captured since.
+    """A row an event, in the order of the log: of those that are new, whose holders changed, or whose disks were
+    captured anew.
 
-    `kept` gets what later judgements need of those disks.
+    `kept` gets what later judgements need of those disks. Events and changes from the metadata offset `since` on are
+    new.
     """
     logs = kept_logs(history)
     if kept is not None:
