@@ -31,7 +31,7 @@ def key_of(rule_id: str, scope: Scope, history: ClusterHistory, case: Case) -> s
         return case.key
     subject = case.subject
     if scope is Scope.PARTITION:
-        return partition_key(history, subject, case.from_offset)
+        return _partition_key(history, subject, case.from_offset)
     if named := _NODE.match(subject):
         subject = f"{subject} {_directory(history, case, named[1], int(named[2]))}"
     if rule_id in AT_OFFSET:
@@ -64,9 +64,9 @@ def _directories(history: ClusterHistory) -> dict[tuple[int, str | None], str]:
     return directories
 
 
-def partition_key(history: ClusterHistory, subject: str, offset: int | None) -> str:
+def _partition_key(history: ClusterHistory, subject: str, offset: int | None) -> str:
     """`topic-3` or `topic NAME` by the id that the topic had at an offset."""
-    topic, dash, number = topic_of(subject)
+    topic, dash, number = _topic_of(subject)
     ids = _ids_of(history, topic)
     if ids is None:
         return subject
@@ -75,7 +75,7 @@ def partition_key(history: ClusterHistory, subject: str, offset: int | None) -> 
     return f"{topic_ids[place]}{dash}{number}"
 
 
-def topic_of(subject: str) -> tuple[str, str, str]:
+def _topic_of(subject: str) -> tuple[str, str, str]:
     """The topic of `topic-3` or `topic NAME`, then "-" and the partition where it is one."""
     return (subject[6:], "", "") if subject.startswith("topic ") else subject.rpartition("-")
 

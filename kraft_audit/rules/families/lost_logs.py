@@ -196,14 +196,14 @@ def _went_back(history: ClusterHistory, losses: LostVoters) -> Iterator[Case]:
                 yield _went_back_case(history, losses, earlier, row, (lost, proven))
                 reached.pop(key)
                 continue
-            watermark = counted_watermark(history, row, lows)
+            watermark = _counted_watermark(history, row, lows)
             counted = 0 if watermark is None else watermark["low"]
             # What was read and had not reached the disk vanishes with the page cache: that is no loss.
             held = row.get("held_end_offset")
             reached[key] = (max(counted if held is None else min(counted, held), proven), row)
 
 
-def counted_watermark(
+def _counted_watermark(
     history: ClusterHistory, row: TableRow, lows: Sequence[TableRow] | None = None
 ) -> TableRow | None:
     """The watermark that proves the most of what a captured replica holds as a voter; None where none does."""
