@@ -21,8 +21,8 @@ from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.pipeline.earlier_captures import SCHEMAS, EarlierCaptures
 from kraft_audit.pipeline.joined_surveys import joined_surveys
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.earlier_holdings import BatchSpans
 from kraft_audit.rules.columns.kept_logs import with_earlier_logs
+from kraft_audit.rules.columns.log_runs import BatchSpans
 from kraft_audit.tables.bronze import BATCHES, CAPTURES
 from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.silver import WATERMARKS
@@ -135,6 +135,8 @@ def _with_replaced(
 def _copies_of(run: TableRow, rows: np.typing.NDArray[np.int64]) -> Iterator[TableRow]:
     """Copies that say that a replica held these rows in the capture of a run."""
     starts = np.flatnonzero(run_begins(rows - np.arange(len(rows))))
+    if not len(rows):
+        return
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
         place = {name: run[name] for name in _OF_CAPTURE}
         yield {

@@ -127,10 +127,10 @@ def capture_evidence(row: TableRow, text: str, **more: Any) -> Evidence:
 
 def watermarks_in_order(history: ClusterHistory) -> list[TableRow]:
     """The committed intervals, that of the oldest captures first."""
-    return sorted(history.rows("watermarks"), key=_watermark_order)
+    return sorted(history.rows("watermarks"), key=watermark_order)
 
 
-def _watermark_order(row: TableRow) -> tuple[int, int, int]:
+def watermark_order(row: TableRow) -> tuple[int, int, int]:
     """What orders committed intervals."""
     return int(row["capture_number"]), row["read_to_ms"], row["low"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from kraft_audit.capture.plan import identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number, newest_captures
-from kraft_audit.rules.columns.log_batches import LogBatches, log_batches
+from kraft_audit.rules.columns.log_runs import runs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +43,12 @@ def torn_reason(history: ClusterHistory) -> str | None:
 
 
 def _epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
-    batches, mismatches = log_batches(history), []
+    mismatches = []
     for row in captures_in_order(history):
         if row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
             continue
         start, end = _checkpointed_from(row), row["log_end_offset"]
-        held = {epoch: max(offset, start) for epoch, offset in _epochs_of(batches, row, start, end).items()}
+        held = {epoch: max(offset, start) for epoch, offset in _epochs_of(runs_of(history, row), start, end).items()}
         listed = {entry["epoch"]: entry["start_offset"] for entry in row["leader_epoch_checkpoint"]}
         inside = {epoch: offset for epoch, offset in listed.items() if start <= offset < end}
         wrong = {epoch: offset for epoch, offset in inside.items() if held.get(epoch) != offset}
@@ -71,14 +70,11 @@ def _checkpointed_from(row: TableRow) -> int:
     return first if start < first <= snapshot_end else start
 
 
-def _epochs_of(batches: LogBatches, capture: TableRow, start: int, end: int) -> dict[int, int]:
+def _epochs_of(runs: Sequence[TableRow], start: int, end: int) -> dict[int, int]:
     """The first offset of each epoch in one captured log [start, end)."""
-    rows = np.flatnonzero(batches.held_by(capture) & (batches.last_offset < end) & (batches.last_offset >= start))
-    # Epochs ascend along a log: what is older than the log's first batch was there before the log began again.
-    at_start = rows[batches.base_offset[rows] <= start]
-    if len(at_start):
-        rows = rows[batches.leader_epoch[rows] >= batches.leader_epoch[at_start].max()]
-    order = np.lexsort((batches.base_offset[rows], batches.leader_epoch[rows]))
-    epochs, first = np.unique(batches.leader_epoch[rows][order], return_index=True)
-    offsets = batches.base_offset[rows][order][first]
-    return dict(zip(epochs.tolist(), offsets.tolist(), strict=True))
+    epochs: dict[int, int] = {}
+    for run in runs:
+        if run["from_offset"] < end and run["to_offset"] > start:
+            epoch, offset = run["leader_epoch"], run["from_offset"]
+            epochs[epoch] = min(offset, epochs.get(epoch, offset))
+    return epochs

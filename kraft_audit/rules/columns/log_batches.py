@@ -20,8 +20,8 @@ from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders, holders_of_rows, joined, rows_as_held
 from kraft_audit.rules.columns.canonical_rows import canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number
-from kraft_audit.rules.columns.earlier_holdings import CutOff, since_first_held
 from kraft_audit.rules.columns.frame import numbered
+from kraft_audit.rules.columns.log_runs import CutOff, since_first_held
 from kraft_audit.tables.bronze import BATCH_KEY, REPLICA_NAME
 from kraft_audit.tables.number_arrays import Mask, Rows
 
@@ -88,10 +88,6 @@ class LogBatches(BatchColumns):
         """The batches of an epoch that hold both offsets: other branches may have other epochs there."""
         mask: Mask = (self.base_offset <= first) & (self.last_offset >= last) & (self.leader_epoch == epoch)
         return mask
-
-    def is_held(self, capture: Mapping[str, Any], offset: int, epoch: int) -> bool:
-        """Whether a replica, as captured, held the record at `offset` as written in `epoch`."""
-        return bool((self.covering(offset, offset, epoch) & self.held_by(capture)).any())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

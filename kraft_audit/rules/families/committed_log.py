@@ -24,6 +24,7 @@ from kraft_audit.rules.columns.captures import (
 from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.epoch_checkpoints import torn_reason
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log, log_batches
+from kraft_audit.rules.columns.log_runs import is_held
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot, missing_before
 from kraft_audit.rules.columns.voter_sets import canonical_sets, is_voter_disk, keys_of, set_at
 from kraft_audit.rules.registry import rule, texts
@@ -116,7 +117,7 @@ def _is_held_now(history: ClusterHistory, offset: int, epoch: int) -> bool:
     """Whether a log that was captured last holds a record of that epoch at an offset, and goes on after it."""
     is_end = canonical_log(history).end_offset == offset + 1
     going_on = [row for row in newest_captures(history) if is_end or (row["log_end_offset"] or 0) > offset + 1]
-    return any(log_batches(history).is_held(row, offset, epoch) for row in going_on)
+    return any(is_held(history, row, offset, epoch) for row in going_on)
 
 
 def _too_few_hold(history: ClusterHistory, newest: TableRow) -> Iterator[Case]:

@@ -23,6 +23,7 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.kafka_commands import what_to_do
 from kraft_audit.rules.columns.log_batches import log_batches
+from kraft_audit.rules.columns.log_runs import is_held
 from kraft_audit.rules.columns.lost_records import LostRecords, LostVoters, disk_loss, lost_voters, start_is_safe
 from kraft_audit.rules.columns.rivals import CAUSES_OF_LOSS, DiskLoss
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
@@ -196,14 +197,14 @@ def _went_back(history: ClusterHistory, losses: LostVoters) -> Iterator[Case]:
                 yield _went_back_case(history, losses, earlier, row, (lost, proven))
                 reached.pop(key)
                 continue
-            watermark = _counted_watermark(history, row, lows)
+            watermark = counted_watermark(history, row, lows)
             counted = 0 if watermark is None else watermark["low"]
             # What was read and had not reached the disk vanishes with the page cache: that is no loss.
             held = row.get("held_end_offset")
             reached[key] = (max(counted if held is None else min(counted, held), proven), row)
 
 
-def _counted_watermark(
+def counted_watermark(
     history: ClusterHistory, row: TableRow, lows: Sequence[TableRow] | None = None
 ) -> TableRow | None:
     """The watermark that proves the most of what a captured replica holds as a voter; None where none does."""
@@ -272,4 +273,4 @@ def _is_counted(history: ClusterHistory, watermark: TableRow, row: TableRow) -> 
     if not is_voter or last < 0:
         return False
     is_in_snapshot = (row["snapshot_end_offset"] or 0) > last
-    return is_in_snapshot or log_batches(history).is_held(row, last, watermark["low_epoch"])
+    return is_in_snapshot or is_held(history, row, last, watermark["low_epoch"])

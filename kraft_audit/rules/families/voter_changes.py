@@ -23,6 +23,7 @@ from kraft_audit.rules.columns.captures import (
 )
 from kraft_audit.rules.columns.configured_voters import configured_voters
 from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
+from kraft_audit.rules.columns.log_runs import is_held
 from kraft_audit.rules.columns.voter_sets import (
     Change,
     canonical_changes,
@@ -200,7 +201,6 @@ def _open_neighbours(history: ClusterHistory, change: Change) -> Iterator[Case]:
 
 @rule("KV005", control="quorum_safety", needs=("captures", "voter_sets", "watermarks"))
 def kv005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
-    batches = log_batches(history)
     last = max(canonical_sets(history), key=lambda row: row["from_offset"], default=None)
     for row in history.rows("voter_sets"):
         if row["source"] != "log" or (row["canonical"] and (row is not last or not (row["added"] or row["removed"]))):
@@ -209,7 +209,7 @@ def kv005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
         holders = [
             capture
             for capture in captures_in_order(history)
-            if (capture["log_end_offset"] or 0) > offset and batches.is_held(capture, offset, epoch)
+            if (capture["log_end_offset"] or 0) > offset and is_held(history, capture, offset, epoch)
         ]
         if not holders:
             continue
@@ -225,7 +225,7 @@ def kv005(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
                 epoch=epoch,
                 evidence=(set_evidence(row), *held),
                 is_over=_is_contradicted(history, row)
-                or not any(batches.is_held(capture, offset, epoch) for capture in newest_captures(history)),
+                or not any(is_held(history, capture, offset, epoch) for capture in newest_captures(history)),
             )
         elif is_uncommitted is None and row["canonical"]:
             reason = "the captures do not show whether it is committed"

@@ -1,4 +1,4 @@
-"""Since when replicas hold their batches, by what earlier captures of them held (`log_runs`)."""
+"""What captured logs hold by leader epochs (`log_runs`), and since when replicas hold their batches."""
 
 from __future__ import annotations
 
@@ -71,6 +71,31 @@ class BatchSpans:
         begins = np.flatnonzero(np.append(True, starts[1:] != ends[:-1])[: len(starts)])
         lasts = np.append(begins[1:], len(starts))[: len(begins)] - 1
         return list(zip(starts[begins].tolist(), ends[lasts].tolist(), strict=True))
+
+
+def runs_of(history: ClusterHistory, capture: Mapping[str, Any]) -> Sequence[TableRow]:
+    """What one captured log holds."""
+    runs = history.known("runs by capture", lambda: _runs_by_capture(history))
+    return runs.get(_place(capture), ())
+
+
+def _runs_by_capture(history: ClusterHistory) -> dict[tuple[Any, ...], list[TableRow]]:
+    runs: dict[tuple[Any, ...], list[TableRow]] = defaultdict(list)
+    for row in history.rows(LOG_RUNS.name):
+        runs[_place(row)].append(row)
+    return runs
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["root"], row["path"], moment_number(row)
+
+
+def is_held(history: ClusterHistory, capture: Mapping[str, Any], offset: int, epoch: int) -> bool:
+    """Whether a captured log holds the record at `offset` as written in `epoch`."""
+    return any(
+        run["leader_epoch"] == epoch and run["from_offset"] <= offset < run["to_offset"]
+        for run in runs_of(history, capture)
+    )
 
 
 CutOff = tuple[int, int]
