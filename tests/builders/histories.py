@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from kraft_audit.capture.altered_batches import AlteredBatches
+from kraft_audit.capture.log_facts import LOG_RUNS
 from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
@@ -19,6 +22,7 @@ from kraft_audit.rules.cluster_history import (
     OperatorWord,
     SnapshotCheck,
 )
+from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.judging import check_rule
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, Status
@@ -44,6 +48,26 @@ def _default(column: Any) -> Any:
     if pa.types.is_string(column.type):
         return ""
     return 0
+
+
+def with_log_runs(history: ClusterHistory) -> ClusterHistory:
+    """A history with what each of its captures held by leader epochs, as its batches say."""
+    batches, rows = log_batches(history), []
+    for capture in history.rows("captures"):
+        held = np.flatnonzero(batches.held_by(capture))
+        held = held[np.lexsort((batches.base_offset[held], batches.leader_epoch[held]))]
+        of_capture = {name: capture[name] for name in LOG_RUNS.column_names if name in capture}
+        runs: list[dict[str, Any]] = []
+        for row in held.tolist():
+            start, end = int(batches.base_offset[row]), int(batches.last_offset[row]) + 1
+            epoch = int(batches.leader_epoch[row])
+            if runs and (runs[-1]["leader_epoch"], runs[-1]["to_offset"]) == (epoch, start):
+                runs[-1]["to_offset"] = end
+            else:
+                runs.append({**of_capture, "leader_epoch": epoch, "from_offset": start, "to_offset": end})
+        rows += runs
+    table = pa.Table.from_batches([build_rows(LOG_RUNS, rows)])
+    return replace(history, tables={**history.tables, LOG_RUNS.name: table}, _shared={})
 
 
 class HistoryBuilder:
@@ -73,7 +97,7 @@ class HistoryBuilder:
 
     def history(self) -> ClusterHistory:
         tables = {name: self._table(name) for name in INPUTS if name not in self.missing}
-        return ClusterHistory(
+        history = ClusterHistory(
             CLUSTER_ID,
             tables,
             self.dialect,
@@ -90,6 +114,7 @@ class HistoryBuilder:
             altered=self.altered,
             history_of=self.history_of,
         )
+        return history if LOG_RUNS.name in self.missing else with_log_runs(history)
 
     def _table(self, name: str) -> pa.Table:
         contract = CONTRACTS[name]

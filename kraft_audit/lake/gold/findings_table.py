@@ -111,6 +111,16 @@ SAME_EPISODE: Final = (
 )
 """An episode begins at an offset, at a time only where no offset is known."""
 
+CONTINUES: Final = (
+    "{1}.scope IN ('partition', 'broker') AND {0}.state <> 'closed' "
+    "AND {0}.from_offset < {1}.from_offset AND {1}.from_offset < {1}.log_start"
+)
+"""An episode that lasts where the log now begins was open there: Kafka has deleted the record that it began with."""
+BEGIN_VALUES: Final = {
+    name: f"CASE WHEN {CONTINUES.format('known', 'found')} THEN known.{name} ELSE found.{name} END"
+    for name in ("from_offset", "from_ms")
+}
+
 NONE_DECLARED: Final[Mapping[str, Mapping[str, str]]] = {}
 NO_EPISODE: Final = {"of_episode": "", "by_episode": "", "and_episode": ""}
 BY_EPISODE: Final = {
@@ -201,6 +211,7 @@ class FindingsTable:
         names = JUDGED_FINDINGS.column_names
         # Rules do not decide about waivers: those have a merge of their own.
         judged = {name: f"found.{name}" for name in names if name not in ("finding_id", "waiver")}
+        again = {**judged, **BEGIN_VALUES}
 
         def changes(reference: TableReference, _: EngineWords) -> str:
             words = {"same": "finding_id", "is_same": "true", "columns": ", ".join(names)}
@@ -208,7 +219,7 @@ class FindingsTable:
 
         clauses = (
             MergeClause(MergeAction.UPDATE, _with(CLOSED_VALUES, plan=plan), "found.is_gone"),
-            MergeClause(MergeAction.UPDATE, _with({**judged, **SEEN_VALUES}, plan=plan), "NOT found.is_gone"),
+            MergeClause(MergeAction.UPDATE, _with({**again, **SEEN_VALUES}, plan=plan), "NOT found.is_gone"),
             MergeClause(
                 MergeAction.INSERT, _with({"finding_id": "found.finding_id", **judged, **NEW_VALUES}, plan=plan)
             ),
@@ -223,21 +234,22 @@ class FindingsTable:
 
         def changes(reference: TableReference, _: EngineWords) -> str:
             words = {"same": "finding_id, coalesce(from_offset, from_ms)"}
-            is_same = SAME_EPISODE.format("reported", "known")
+            is_same = f"({SAME_EPISODE} OR {CONTINUES})".format("known", "reported")
             words |= {"is_same": is_same, "columns": ", ".join(names), **BY_EPISODE}
             return _changes(reference, FINDING_EPISODES, plan, {**words, **self._origins(reference, plan)})
 
         def of_episode(values: Mapping[str, str]) -> dict[str, str]:
             return {name: text for name, text in _with(values, plan=plan).items() if name in own}
 
+        again = {name: BEGIN_VALUES.get(name, value) for name, value in judged.items()}
         first = {name: f"found.{name}" for name in ("finding_id", "from_offset")}
         state = {"state": "CASE WHEN found.is_over THEN 'closed' ELSE 'open' END"}
         clauses = (
             MergeClause(MergeAction.UPDATE, of_episode(CLOSED_VALUES), "found.is_gone"),
-            MergeClause(MergeAction.UPDATE, {**judged, **of_episode(SEEN_VALUES), **state}, "NOT found.is_gone"),
+            MergeClause(MergeAction.UPDATE, {**again, **of_episode(SEEN_VALUES), **state}, "NOT found.is_gone"),
             MergeClause(MergeAction.INSERT, {**first, **judged, **of_episode(NEW_VALUES)}),
         )
-        key = f"{_KEY} AND {SAME_EPISODE.format('known', 'found')}"
+        key = f"{_KEY} AND ({SAME_EPISODE} OR {CONTINUES})".format("known", "found")
         return Merge(key, clauses, changes, _READ, self._row_count(plan))
 
     def _origins(self, reference: TableReference, plan: int) -> dict[str, str]:

@@ -8,6 +8,7 @@
 -- Lost records (KP020) are acknowledged by people: that Kafka has deleted the record of the loss does not end it.
 -- What began at or after the offset where the log parts from that of earlier plans stood on records that the quorum did
 -- not keep: it is reverted.
+-- log_start is where the plan's replay began: an episode that was open there began before it, as an earlier plan saw.
 -- judged_ms is the same whenever the plan is merged: the time of the captures, else of the plan's staging.
 WITH judged AS (
     SELECT staged.cluster_id, max(staged.at_ms) AS staged_ms,
@@ -23,13 +24,17 @@ merged AS (
     FROM {histories}
     WHERE plan = {plan} AND merged_into IS NOT NULL
 ),
+starts AS (
+    SELECT cluster_id AS of_log, min(started_at) AS log_start FROM {replays} WHERE plan = {plan} GROUP BY cluster_id
+),
 reported AS (
-    SELECT staged.*, coalesce(staged.seen_ms, judged.staged_ms) AS judged_ms,
+    SELECT staged.*, log_start, coalesce(staged.seen_ms, judged.staged_ms) AS judged_ms,
            row_number() OVER (
                PARTITION BY {same} ORDER BY {shown_first}
            ) AS place
     FROM {staged} AS staged
     JOIN judged ON staged.cluster_id = judged.cluster_id
+    LEFT JOIN starts ON of_log = staged.cluster_id
     WHERE staged.plan = {plan} AND staged.status <> 'clear'
       AND NOT (
           judged.is_from_archive AND (staged.rule LIKE 'KQ%' OR staged.rule = 'KV014')
@@ -75,10 +80,10 @@ first_known AS (
     FROM ({stood}) AS stood
     GROUP BY cluster_id, rule, subject{by_episode}
 )
-SELECT {columns}, judged_ms, least(judged_ms, coalesce(first_seen_ms, judged_ms)) AS began_ms,
+SELECT {columns}, log_start, judged_ms, least(judged_ms, coalesce(first_seen_ms, judged_ms)) AS began_ms,
        least({plan}, coalesce(first_plan, {plan})) AS began_plan, false AS is_gone, CAST(NULL AS STRING) AS gone_by
 FROM reported LEFT JOIN first_known
 ON of_cluster = cluster_id AND of_rule = rule AND of_subject = subject{and_episode}
 WHERE place = 1
 UNION ALL
-SELECT {columns}, judged_ms, judged_ms AS began_ms, {plan} AS began_plan, true AS is_gone, gone_by FROM gone
+SELECT {columns}, CAST(NULL AS BIGINT) AS log_start, judged_ms, judged_ms AS began_ms, {plan} AS began_plan, true AS is_gone, gone_by FROM gone
