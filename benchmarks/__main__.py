@@ -52,7 +52,7 @@ MODULES = {
     ),
     "pipeline": Benchmark("plan, stage, commit, close, on local Spark", ("--mib", "32", "--without-java")),
     "writing": Benchmark("data files: bytes and time of each encoding", ("--mib", "4"), ("--spark",)),
-    "going_on": Benchmark("an hour that goes on from what the hour before kept", ("--mib", "4")),
+    "next_hour": Benchmark("an hour of one cluster, of its first run", ("--mib", "4")),
     "object_store": Benchmark("requests that an hour asks of an object store", None),
     "hourly": Benchmark("a year of hourly runs, in file counts", ("--hours", "24", "--clusters", "2")),
     "fleet": Benchmark("a fleet through the whole pipeline", ("--only", "replicas"), (), ("--full",)),

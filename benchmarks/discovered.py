@@ -61,7 +61,7 @@ def counts(address: str) -> dict[str, int]:
     return found
 
 
-def measure(folder: Path, clusters: int, hours: int, *, is_s3: bool, goes_on: bool = False) -> None:
+def measure(folder: Path, clusters: int, hours: int, *, is_s3: bool) -> None:
     """Prints what each hour's run used."""
     logs = GrowingLogs(folder / "captures", clusters, hours, replicas=3)
     (folder / "captures" / "truth.jsonl").unlink()
@@ -69,8 +69,7 @@ def measure(folder: Path, clusters: int, hours: int, *, is_s3: bool, goes_on: bo
     command = [*COMMAND, "run", str(fleet), "--engine", "local", "--output", "json"]
     with served(folder) if is_s3 else contextlib.nullcontext() as address:
         place = "s3://captures" if is_s3 else str(folder / "captures")
-        settings = f"lake: lake\nredaction_key_file: key\ngo_on: {str(goes_on).lower()}\n"
-        fleet.write_text(f"{settings}clusters_from: {place}/{{name}}/\n")
+        fleet.write_text(f"lake: lake\nredaction_key_file: key\nclusters_from: {place}/{{name}}/\n")
         for hour in range(hours + 1):
             what = "nothing new"
             if hour < hours:
@@ -96,12 +95,9 @@ def main() -> int:
     parser.add_argument("--clusters", type=int, default=1000)
     parser.add_argument("--hours", type=int, default=3)
     parser.add_argument("--s3", action="store_true")
-    parser.add_argument(
-        "--go-on", action="store_true", help="read what is new alone, as go_on: true in fleet.yaml says"
-    )
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder), chosen.clusters, chosen.hours, is_s3=chosen.s3, goes_on=chosen.go_on)
+        measure(Path(folder), chosen.clusters, chosen.hours, is_s3=chosen.s3)
     return 0
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Skipped, print_figures
 from benchmarks.fleet import CAPTURED_AT, Measured, fleet_file, make_fleet, run_measured
-from benchmarks.going_on import last_batch
+from benchmarks.next_hour import last_batch
 from kraft_codec.records.batch import Batch, read_batches, write_batch
 from kraft_codec.records.record import decode_records, write_metadata_value
 from kraft_codec.schemas import Dialect

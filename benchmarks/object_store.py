@@ -1,8 +1,8 @@
 """Requests that an hour asks of an object store: python -m benchmarks.object_store [--hours 3].
 
 One cluster of three controllers on an S3 server on loopback, which counts: as log dirs that were copied there, a file
-an object, and as `kraft-capture` ships them, an object an hour. Runs keep what they know (`go_on: true`). The figures
-are requests for each replica, against what the project asks.
+an object, and as `kraft-capture` ships them, an object an hour. The figures are requests for
+each replica, against what the project asks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def ship(nodes: Path, bucket: Path, states: Path) -> None:
 def asked_in(folder: Path, address: str, hours: int, show: Callable[[int], None]) -> dict[str, dict[str, int]]:
     """The requests of the first run, of the last hour with a few changes, and of one after it without any."""
     fleet = folder / "fleet.yaml"
-    fleet.write_text("lake: lake\nredaction_key_file: key\ngo_on: true\nclusters_from: s3://captures/{name}/\n")
+    fleet.write_text("lake: lake\nredaction_key_file: key\nclusters_from: s3://captures/{name}/\n")
     found = {}
     for hour in range(hours + 1):
         what = "first run" if hour == 0 else "an hour with changes" if hour < hours else "nothing new"

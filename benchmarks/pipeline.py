@@ -25,7 +25,6 @@ from benchmarks.figures import Figure, Skipped, paired, print_figures, rate
 from benchmarks.synthetic_log import synthetic_log
 from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.capture.plan import plan_to_json
-from kraft_audit.pipeline.analysis import analyze
 from kraft_audit.lake.data_files import ROW_GROUP_BYTES, parquet_options
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger, delta_schema
@@ -34,6 +33,7 @@ from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.settings import FleetSettings, load_fleet
 from kraft_audit.lake.staging.cluster_reading import pipeline_reading
 from kraft_audit.lake.staging.stage import stage_clusters
+from kraft_audit.pipeline.analysis import analyze
 from kraft_audit.reading import BRONZE_TABLES, ReadingSettings
 from kraft_audit.spark.run_fleet import SparkStager
 from kraft_codec.records.redaction import Redactor

@@ -22,6 +22,7 @@ from benchmarks.pipeline import write_nodes
 from benchmarks.synthetic_log import synthetic_log
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.pipeline.history_collector import read_history
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.reading import ClusterReading, ReadingSettings
@@ -30,7 +31,6 @@ from kraft_audit.replay.cluster_state import state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.rules import judging
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.pipeline.history_collector import read_history
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from kraft_engine.runs.fleet_logs import simulate_fleet

@@ -24,11 +24,11 @@ from benchmarks.figures import Figure, print_figures
 from benchmarks.pipeline import KEY, ROWS, write_nodes
 from benchmarks.synthetic_log import synthetic_log
 from kraft_audit.capture.path_plans import plan_cluster
-from kraft_audit.pipeline.analysis import TABLES
 from kraft_audit.lake.data_files import ROW_GROUP_BYTES, parquet_options, write_rows
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import delta_schema
 from kraft_audit.lake.staging.cluster_reading import pipeline_reading
+from kraft_audit.pipeline.analysis import TABLES
 from kraft_codec.storage.opener import open_storage
 from kraft_engine.runs.fleet_logs import simulate_fleet
 
