@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -25,11 +26,13 @@ from kraft_audit.rules.columns.kept_logs import with_earlier_logs
 from kraft_audit.rules.columns.log_runs import BatchSpans
 from kraft_audit.tables.bronze import BATCHES, CAPTURES
 from kraft_audit.tables.contract import with_column
-from kraft_audit.tables.silver import WATERMARKS
+from kraft_audit.tables.silver import LEADER_EPOCHS, WATERMARKS
 
 _NUMBER: Final = "capture_number"
 _NUMBERED: Final = (CAPTURES.name, WATERMARKS.name, BATCHES.name, BATCH_COPIES.name, LOG_RUNS.name)
 _OF_CAPTURE: Final = tuple(name for name in OF_DISK if name != "file_name")
+_Span = tuple[int, int, int]
+"""(epoch, from, to): offsets of a log."""
 
 
 def with_earlier_captures(earlier: EarlierCaptures, own: ClusterHistory, missed: pa.Table) -> ClusterHistory:
@@ -46,8 +49,9 @@ def with_earlier_captures(earlier: EarlierCaptures, own: ClusterHistory, missed:
         tables[name] = _after(earlier.tables[name], tables[name])
     runs = _runs_by_replica(earlier)
     cut_off = [earlier.tables[BATCHES.name], *_as_held_and_missed(_numbered_from(first, missed), runs)]
-    tables |= _with_replaced(tables, cut_off, runs, first)
-    tables |= joined_surveys(earlier.tables, own.tables)
+    surveys = joined_surveys(earlier.tables, own.tables)
+    tables |= _with_replaced(tables | surveys, cut_off, runs, first)
+    tables |= surveys
     return replace(
         own,
         tables=tables,
@@ -97,32 +101,25 @@ def _holds(run: TableRow, batch: TableRow) -> bool:
 def _with_replaced(
     tables: Mapping[str, pa.Table], cut_off: Sequence[pa.Table], runs: Mapping[Identity, Sequence[TableRow]], first: int
 ) -> dict[str, pa.Table]:
-    """`batches` and `batch_copies` with what is cut off, and with what replicas held that are not captured any more.
+    """`batches` and `batch_copies` with what is cut off, and with what replicas held that their disks hold no more.
 
+    A disk that is replaced holds nothing more, and a log that began again at a snapshot has other records than before.
     Where another disk holds the same batches, copies of those say so. What no disk holds now is one row for each run.
     """
     batches, copies = tables[BATCHES.name], tables[BATCH_COPIES.name]
-    present = {identity_of(row) for row in tables[CAPTURES.name].to_pylist() if row[_NUMBER] >= first}
-    gone = {replica: own for replica, own in runs.items() if replica not in present}
     known = pa.concat_tables([table.cast(SCHEMAS[BATCHES.name]) for table in cut_off])
+    held = _held_now(tables, known, first)
+    gone = [run for replica in sorted(runs, key=repr) for run in _not_held(runs[replica], held[replica])]
     more: list[TableRow] = []
     lost: list[TableRow] = []
     if gone:
         spans = BatchSpans.of(batches)
-        by_replica: dict[Identity, list[TableRow]] = defaultdict(list)
-        for row in known.to_pylist():
-            by_replica[identity_of(row)].append(row)
-        for replica in sorted(gone, key=repr):
-            covered = [(row["base_offset"], row["last_offset"] + 1) for row in by_replica[replica]]
-            taken = np.zeros(batches.num_rows, bool)
-            for run in gone[replica]:
-                there = spans.rows_of(run)
-                more += _copies_of(run, there[~taken[there]])
-                taken[there] = True
-                held = [*covered, *spans.offsets_of(there)]
-                uncovered = _uncovered(max(run["from_offset"], spans.first_offset), run["to_offset"], held)
-                lost += [_lost_run(run, from_offset, to_offset) for from_offset, to_offset in uncovered]
-                covered += uncovered
+        for run in gone:
+            there = spans.rows_of(run)
+            more += _copies_of(run, there)
+            begin = max(run["from_offset"], spans.first_offset)
+            lost += [_part(run, *each) for each in _uncovered(begin, run["to_offset"], spans.offsets_of(there))]
+    lost = list(map(_lost_run, _at_common_offsets(lost)))
     rows = [table for table in (known, pa.Table.from_pylist(lost, SCHEMAS[BATCHES.name])) if table.num_rows]
     if rows:
         plain = batches.cast(SCHEMAS[BATCHES.name])
@@ -130,6 +127,48 @@ def _with_replaced(
     if more:
         copies = pa.concat_tables([copies, pa.Table.from_pylist(more, BATCH_COPIES.schema)])
     return {BATCHES.name: batches, BATCH_COPIES.name: copies}
+
+
+def _held_now(tables: Mapping[str, pa.Table], cut_off: pa.Table, first: int) -> dict[Identity, list[_Span]]:
+    """What each captured replica holds or has cut off, and the log that Kafka has deleted before what it holds."""
+    held: dict[Identity, list[_Span]] = defaultdict(list)
+    for row in cut_off.to_pylist():
+        held[identity_of(row)].append((row["leader_epoch"], row["base_offset"], row["last_offset"] + 1))
+    for row in tables[LOG_RUNS.name].to_pylist():
+        if row[_NUMBER] >= first:
+            held[identity_of(row)].append((row["leader_epoch"], row["from_offset"], row["to_offset"]))
+    log = [row for row in tables[LEADER_EPOCHS.name].to_pylist() if row["canonical"] and row["from_offset"] is not None]
+    for row in tables[CAPTURES.name].to_pylist():
+        start = row["log_start_offset"]
+        if row[_NUMBER] >= first and start is not None:
+            ends = ((each, start if each["to_offset"] is None else min(each["to_offset"], start)) for each in log)
+            held[identity_of(row)] += [(each["epoch"], each["from_offset"], end) for each, end in ends]
+    return held
+
+
+def _not_held(runs: Sequence[TableRow], held: Sequence[_Span]) -> Iterator[TableRow]:
+    """The parts of a replica's runs, the oldest first, that are in none of the spans, each once."""
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for epoch, from_offset, to_offset in held:
+        spans[epoch].append((from_offset, to_offset))
+    for run in runs:
+        for part in _uncovered(run["from_offset"], run["to_offset"], spans[run["leader_epoch"]]):
+            spans[run["leader_epoch"]].append(part)
+            yield _part(run, *part)
+
+
+def _part(run: TableRow, from_offset: int, to_offset: int) -> TableRow:
+    return {**run, "from_offset": from_offset, "to_offset": to_offset}
+
+
+def _at_common_offsets(runs: Sequence[TableRow]) -> Iterator[TableRow]:
+    """The runs in pieces, of which those of one epoch are equal or have no offset in common, as batches do."""
+    cuts: dict[int, set[int]] = defaultdict(set)
+    for run in runs:
+        cuts[run["leader_epoch"]] |= {run["from_offset"], run["to_offset"]}
+    for run in runs:
+        offsets = sorted(each for each in cuts[run["leader_epoch"]] if run["from_offset"] <= each <= run["to_offset"])
+        yield from (_part(run, *each) for each in pairwise(offsets))
 
 
 def _copies_of(run: TableRow, rows: np.typing.NDArray[np.int64]) -> Iterator[TableRow]:
@@ -161,7 +200,7 @@ def _uncovered(from_offset: int, to_offset: int, covered: Sequence[tuple[int, in
     return [(start, end) for start, end in left if start < end]
 
 
-def _lost_run(run: TableRow, from_offset: int, to_offset: int) -> dict[str, Any]:
+def _lost_run(run: TableRow) -> dict[str, Any]:
     """One row of `batches` for offsets whose batches are on no disk any more."""
     nothing = {"is_control": False, "base_timestamp_ms": -1, "max_timestamp_ms": -1, "size_bytes": 0, "position": 0}
     return {
@@ -169,8 +208,8 @@ def _lost_run(run: TableRow, from_offset: int, to_offset: int) -> dict[str, Any]
         **nothing,
         "source": "log",
         "file_name": "",
-        "base_offset": from_offset,
-        "last_offset": to_offset - 1,
+        "base_offset": run["from_offset"],
+        "last_offset": run["to_offset"] - 1,
         "leader_epoch": run["leader_epoch"],
         "crc": 0,
         "record_count": 1,

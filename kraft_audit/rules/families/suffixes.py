@@ -103,6 +103,8 @@ def _suffix_case(history: ClusterHistory, batches: HeldBatches, log: CanonicalBa
     node_id, directory_id, path = identity
     name = f"node {node_id}" if node_id >= 0 else f"replica at {path}"
     offset, epoch = int(batches.base_offset[first]), int(batches.leader_epoch[first])
+    # Of batches that no disk holds any more only the offsets are known.
+    from_ms = int(batches.timestamp_ms[first]) if batches.timestamp_ms[first] >= 0 else None
     end = int(batches.last_offset[rows[-1]]) + 1
     doubt = _doubt(history, batches, log, rows)
     is_newest = any(identity_of(capture) == identity for capture in newest_captures(history))
@@ -116,7 +118,7 @@ def _suffix_case(history: ClusterHistory, batches: HeldBatches, log: CanonicalBa
         f"holds [{offset}, {end}) of epoch {epoch}, which the canonical log does not"
         + ("; it was cut off later" if is_over else ""),
         from_offset=offset,
-        from_ms=int(batches.timestamp_ms[first]),
+        from_ms=from_ms,
         epoch=epoch,
         evidence=(fact, *_places(history, batches, rows)),
         is_over=is_over,
