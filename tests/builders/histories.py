@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from kraft_audit.capture.altered_batches import AlteredBatches
 from kraft_audit.capture.log_facts import LOG_RUNS
-from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf
+from kraft_audit.capture.plan import ONLY_HISTORY, HistoryOf, identity_of
 from kraft_audit.rules.cluster_history import (
     CONTRACTS,
     INPUTS,
@@ -22,10 +20,10 @@ from kraft_audit.rules.cluster_history import (
     OperatorWord,
     SnapshotCheck,
 )
-from kraft_audit.rules.columns.log_batches import log_batches
 from kraft_audit.rules.judging import check_rule
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Finding, Status
+from kraft_audit.tables.bronze import BATCHES, CAPTURES
 from kraft_audit.tables.contract import build_rows
 from kraft_codec.schemas import Dialect
 
@@ -50,24 +48,8 @@ def _default(column: Any) -> Any:
     return 0
 
 
-def with_log_runs(history: ClusterHistory) -> ClusterHistory:
-    """A history with what each of its captures held by leader epochs, as its batches say."""
-    batches, rows = log_batches(history), []
-    for capture in history.rows("captures"):
-        held = np.flatnonzero(batches.held_by(capture))
-        held = held[np.lexsort((batches.base_offset[held], batches.leader_epoch[held]))]
-        of_capture = {name: capture[name] for name in LOG_RUNS.column_names if name in capture}
-        runs: list[dict[str, Any]] = []
-        for row in held.tolist():
-            start, end = int(batches.base_offset[row]), int(batches.last_offset[row]) + 1
-            epoch = int(batches.leader_epoch[row])
-            if runs and (runs[-1]["leader_epoch"], runs[-1]["to_offset"]) == (epoch, start):
-                runs[-1]["to_offset"] = end
-            else:
-                runs.append({**of_capture, "leader_epoch": epoch, "from_offset": start, "to_offset": end})
-        rows += runs
-    table = pa.Table.from_batches([build_rows(LOG_RUNS, rows)])
-    return replace(history, tables={**history.tables, LOG_RUNS.name: table}, _shared={})
+def _moment(row: dict[str, Any]) -> tuple[int, int]:
+    return row["captured_at_ms"], row["capture_number"]
 
 
 class HistoryBuilder:
@@ -96,8 +78,10 @@ class HistoryBuilder:
         return self
 
     def history(self) -> ClusterHistory:
-        tables = {name: self._table(name) for name in INPUTS if name not in self.missing}
-        history = ClusterHistory(
+        tables = {name: self._table(name, self.rows[name]) for name in INPUTS if name not in self.missing}
+        if not self.rows[LOG_RUNS.name] and not self.missing & {CAPTURES.name, BATCHES.name}:
+            tables[LOG_RUNS.name] = self._table(LOG_RUNS.name, list(self._log_runs(tables)))
+        return ClusterHistory(
             CLUSTER_ID,
             tables,
             self.dialect,
@@ -114,13 +98,28 @@ class HistoryBuilder:
             altered=self.altered,
             history_of=self.history_of,
         )
-        return history if LOG_RUNS.name in self.missing else with_log_runs(history)
 
-    def _table(self, name: str) -> pa.Table:
+    def _log_runs(self, tables: dict[str, pa.Table]) -> Iterator[dict[str, Any]]:
+        """What each captured log holds: its batches that no earlier capture lacks."""
+        batches = [row for row in tables[BATCHES.name].to_pylist() if row["source"] == "log" and row["valid"]]
+        for capture in tables[CAPTURES.name].to_pylist():
+            start, end = capture["log_start_offset"] or 0, capture["log_end_offset"] or 0
+            held: dict[tuple[int, int], dict[str, Any]] = {}
+            for row in sorted(batches, key=_moment):
+                if identity_of(row) == identity_of(capture) and _moment(row) <= _moment(capture):
+                    held[row["leader_epoch"], row["base_offset"]] = row
+            for epoch, base_offset in sorted(held):
+                row = held[epoch, base_offset]
+                if row["status"] == "present" and row["last_offset"] < end and row["last_offset"] >= start:
+                    place = {name: capture[name] for name in LOG_RUNS.column_names if name in capture}
+                    span = {"from_offset": base_offset, "to_offset": row["last_offset"] + 1}
+                    yield {**place, "leader_epoch": epoch, **span}
+
+    def _table(self, name: str, given: list[dict[str, Any]]) -> pa.Table:
         contract = CONTRACTS[name]
         names = set(contract.column_names)
         rows = []
-        for row in self.rows[name]:
+        for row in given:
             unknown = row.keys() - names
             assert not unknown, f"{name} has no columns {unknown}"
             rows.append({column.name: row.get(column.name, _default(column)) for column in contract.columns})
