@@ -1,7 +1,8 @@
-"""What a kept survey knew of logs whose beginning Kafka has deleted since: who led, and which voter sets there were."""
+"""What an earlier survey knew of logs that Kafka has cut short since: who led, and which voter sets there were."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -10,10 +11,9 @@ import pytest
 
 from kraft_audit.capture.branches import Branch, LogEnd
 from kraft_audit.capture.decoded_records import ControlRecord
+from kraft_audit.capture.earlier_survey import EarlierSurvey, earlier_logs
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
-from kraft_audit.capture.resumed.earlier_log import earlier_logs
-from kraft_audit.capture.resumed.kept_survey import KeptSnapshot, KeptSurvey
 from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.rounds import chain_to, static_voters
 from kraft_audit.reading import ClusterReading, ReadingSettings
@@ -28,13 +28,14 @@ RUNS: Final = (("random", 2), ("random-kip856", 1), ("random-storm", 3), ("rando
 """Kind of run and seed. In the fourth one a log begins after the LeaderChange of an epoch with one other batch."""
 
 
-def surveyed(disks: HourlyDisks, known: KeptSurvey | None = None) -> tuple[ClusterPlan, Survey, KeptSurvey]:
-    """A reading of all disks from the first byte, and what is kept of it."""
+def surveyed(disks: HourlyDisks, known: EarlierSurvey | None = None) -> tuple[ClusterPlan, Survey, EarlierSurvey]:
+    """A survey of all disks, and what is kept of it, as JSON holds it."""
     plans = plan_path(str(disks.root), open_storage=open_storage, captured_at_ms=1, dialect=dialect_of(disks.kind))
     plan = max(plans, key=lambda each: len(each.replicas))
-    with ClusterReading(plan, ReadingSettings(open_storage, Redactor(KEY)), known=known) as reading:
-        earlier = KeptSurvey.from_bytes(reading.kept_survey().to_bytes())
-        assert earlier == reading.kept_survey()
+    with ClusterReading(plan, ReadingSettings(open_storage, Redactor(KEY)), earlier=known) as reading:
+        kept = EarlierSurvey.of(reading.survey)
+        earlier = EarlierSurvey.from_json(json.loads(json.dumps(kept.as_json())))
+        assert earlier == kept
         return plan, reading.survey, earlier
 
 
@@ -91,8 +92,7 @@ def test_a_log_of_another_leader_is_not_taken_for_it(tmp_path: Path) -> None:
     assert not surveyed(disks, replace(earlier, epochs=two, branches=branches))[1].earlier_logs
 
 
-PARTED: Final = KeptSurvey(
-    (),
+PARTED: Final = EarlierSurvey(
     (
         Branch(0, None, 0, 7, 90, 3, [(3, 0)]),
         Branch(1, 0, 90, 8, 120, 6, [(5, 90), (6, 110)]),
@@ -114,7 +114,7 @@ def histories(
     snapshots: tuple[tuple[int, tuple[int, ...]], ...],
     *,
     offset: int = 100,
-    earlier: KeptSurvey = PARTED,
+    earlier: EarlierSurvey = PARTED,
 ) -> dict[int, list[tuple[int, int, int]]]:
     """The (epoch, from, to) that are known of logs, each of one replica, that begin at an offset in these epochs.
 
@@ -173,11 +173,12 @@ def test_the_first_voter_set_comes_from_the_snapshot_that_the_log_began_with() -
     plan = ClusterPlan(0, "", "c", Dialect.KIP856, ())
     voters = [ControlRecord(n, 1, n, "ADD_VOTER", {"voter_id": n, "voter_uuid": bytes([n] * 16)}) for n in (1, 2, 3)]
     snapshots = tuple(
-        KeptSnapshot(f"{end:020d}-{1:010d}", tuple(voters[:count]), ()) for end, count in ((40, 2), (80, 3), (90, 3))
+        SurveyedSnapshot(f"{end:020d}-{1:010d}", end, 1, (), tuple(voters[:count]))
+        for end, count in ((40, 2), (80, 3), (90, 3))
     )
     own = Branch(0, None, 40, 7, 120, 1, [(1, 40)])
-    earlier = KeptSurvey(
-        (), (own,), (BranchEpoch(0, 1, 40, 120, 1, 41),), ((0, replace(voters[2], offset=70)),), snapshots
+    earlier = EarlierSurvey(
+        (own,), (BranchEpoch(0, 1, 40, 120, 1, 41),), ((0, replace(voters[2], offset=70)),), snapshots
     )
     found = Survey([], [replace(own, from_offset=100)], [LogEnd(0, 0, 130, 1)], [BranchEpoch(0, 1, 100, 130, 1, 101)])
     for _ in range(2):
@@ -188,6 +189,18 @@ def test_the_first_voter_set_comes_from_the_snapshot_that_the_log_began_with() -
         assert sets == [(39, [1, 2]), (70, [1, 2, 3])]
         assert [each.end_offset for each in found.earlier_logs[0].snapshots] == [40, 80]
         # The next survey has neither of them.
-        earlier = KeptSurvey(
-            (), tuple(found.branches), tuple(found.epochs), (), (), earlier_logs=tuple(found.earlier_logs)
-        )
+        earlier = EarlierSurvey(tuple(found.branches), tuple(found.epochs), (), earlier_logs=tuple(found.earlier_logs))
+
+
+def test_nothing_is_kept_of_logs_that_part_too_often() -> None:
+    found = Survey([], list(PARTED.branches), [], list(PARTED.epochs))
+    assert EarlierSurvey.of(found) == PARTED
+    assert EarlierSurvey.of(replace(found, is_overflowing=True)) == EarlierSurvey((), (), ())
+
+
+@pytest.mark.parametrize("name", ["branches", "epochs", "controls", "snapshots", "earlier_logs"])
+def test_json_without_a_part_is_refused(name: str) -> None:
+    fields = PARTED.as_json()
+    del fields[name]
+    with pytest.raises(LookupError):
+        EarlierSurvey.from_json(fields)
