@@ -29,6 +29,8 @@ FACT = ("offset", "epoch", "timestamp_ms", "node_id", "text")
 
 READ = frozenset({"batches", "decode_errors", "files", "replays", "watermarks", "findings"})
 """The tables that are read here."""
+OF_WHAT_IS_ON_DISK = frozenset({"KQ007", "KQ013", "KQ019"})
+"""Rules about what a disk holds, not about what happened."""
 PROVEN = ("low", "high", "canonical_epoch", "canonical_end_offset")
 KNOWN_LOW = "an earlier capture proved"
 """A lake asks for this proof only where the captures of the hour prove less."""
@@ -38,7 +40,8 @@ class JudgedHours:
     """The hours of one cluster.
 
     `is_cut_off`: the disks no longer hold records that an earlier hour judged, or records that no hour saw are gone.
-    From then on only a lake's archive could say the same as all captures.
+    From then on only a lake's archive could say the same as all captures. `started_at`: where the last hour's replay
+    began.
     """
 
     def __init__(self, reading: Any, disks: HourlyDisks) -> None:
@@ -47,10 +50,9 @@ class JudgedHours:
         self.position: SilverPosition | None = None
         self.state: bytes | None = None
         self.short_values: dict[str, list[str]] = {}
-        self.started_at: int | None = None
+        self.started_at = 0
         self.hours = disks.root.parent / "all"
         self.rounds: list[ClusterPlan] = []
-        self.shown: set[Shown] = set()
         self.rows: Rows = {}
         self.watermarks: list[dict[str, Any]] = []
         self.is_cut_off = False
@@ -67,32 +69,34 @@ class JudgedHours:
         assert memory.kept is not None
         self.state = memory.kept.to_bytes()
         (replayed,) = self.rows["replays"]
-        self.started_at = replayed["started_at"] if self.started_at is None else self.started_at
-        is_gap = replayed["gap_to_offset"] is not None
-        self.is_cut_off = self.is_cut_off or is_gap or replayed["started_at"] > self.started_at
+        began_later = len(self.watermarks) > 0 and replayed["started_at"] > self.started_at
+        self.is_cut_off = self.is_cut_off or began_later or replayed["gap_to_offset"] is not None
+        self.started_at = replayed["started_at"]
         self.lake.take(self.rows)
         self.position = position_of(self.rows)
         self.watermarks += self.rows["watermarks"]
         self._keep_round(plan)
-        self.shown |= {key(row) for row in self.rows["staged_findings"] if row["is_over"]}
 
     def differences(self) -> list[str]:
         """Where the last hour and a judgement of all captures differ, each on one line.
 
-        What was over, and was shown as over, need not be said again.
+        Of a suffix (KQ001) whose batches are on no disk any more an hour knows the offsets, and neither times nor
+        places. Damage that a disk does not have any more is over: only captures that are all read again still show it.
         """
         history = all_captures(self.rounds)
         # Captures alone do not always prove their order, nor does one know the voters that others show.
         if self.is_cut_off or intervals(history.rows("watermarks")) != intervals(self.watermarks):
             return []
         self.compared += 1
-        whole = shown_findings(check(history))
+        wanted = shown_findings(check(history))
         found = {key(row): said(row) for row in self.rows["staged_findings"] if row["status"] != "clear"}
-        wanted = {
-            episode: what
-            for episode, what in whole.items()
-            if episode in found or not (what[0] and episode in self.shown)
-        }
+        mended = [each for each in wanted.keys() - found.keys() if each[0] in OF_WHAT_IS_ON_DISK]
+        if mended:
+            still_there = shown_findings(check(all_captures(self.rounds[-1:])))
+            wanted = {each: what for each, what in wanted.items() if each not in mended or each in still_there}
+        lost = [each for each in found.keys() & wanted.keys() if each[0] == "KQ001" and found[each][1][2] is None]
+        for known in (wanted, found):
+            known.update({each: offsets_alone(known[each]) for each in lost})
         return [
             f"{episode}: all captures {wanted.get(episode)}, the chain {found.get(episode)}"
             for episode in sorted(wanted.keys() | found.keys(), key=str)
@@ -172,6 +176,12 @@ def said(row: dict[str, Any]) -> Shown:
     span = tuple(row[name] for name in ("from_offset", "to_offset", "from_ms", "to_ms"))
     words = (str(row["status"]), str(row["severity"]), row["subject"], row["summary"])
     return row["is_over"], span, row["epoch"], words, facts
+
+
+def offsets_alone(what: Shown) -> Shown:
+    """What is said of a suffix, but for the time and the places of its batches."""
+    is_over, (from_offset, to_offset, _, to_ms), epoch, words, facts = what
+    return is_over, (from_offset, to_offset, to_ms), epoch, words, facts[:1]
 
 
 def shown_findings(findings: Iterable[Finding]) -> dict[Shown, Shown]:

@@ -22,9 +22,9 @@ from kraft_audit.findings.pack.evidence_pack import (
     write_pack,
 )
 from kraft_audit.findings.pack.pack_verification import verify_pack
+from kraft_audit.pipeline.history_collector import read_history
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.reading import ReadingSettings
-from kraft_audit.pipeline.history_collector import read_history
 from kraft_audit.rules.judging import check
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage

@@ -11,11 +11,14 @@ import pyarrow as pa
 import pytest
 
 from kraft_audit.capture.path_plans import plan_cluster
-from kraft_audit.findings import analysis as module
+from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.findings.finding_formats import finding_rows
+from kraft_audit.pipeline import analysis as module
+from kraft_audit.pipeline.kept_captures import EVIDENCE_NAMES_CAPTURES
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding
 from kraft_codec.records.redaction import Redactor
+from kraft_codec.schemas import Dialect
 from kraft_codec.storage.opener import open_storage
 from tests.builders.histories import HistoryBuilder
 from tests.builders.reading_times import without_reading_times
@@ -31,28 +34,28 @@ def findings(small_corpus: Path, name: str) -> list[dict[str, Any]]:
 
 
 def test_findings_leave_as_they_are_found(build: HistoryBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log of many partitions has millions: those of one batch of rows are there at a time, whatever there was before;
-    for the next judgement what is open is kept, without its texts."""
+    """A log of many partitions has millions: those of one batch of rows are there at a time, whatever there was before.
+
+    Only the few that rest on captures are kept until the end, which says which captures to keep.
+    """
     build.three_nodes().brokers(11, 12, 13).broker(13, 50, fenced=True)
     for number in range(300):
         build.partition(f"t-{number}", 5, isr=[11, 12, 13]).partition(f"t-{number}", 60, isr=[11], leader=11)
     monkeypatch.setattr(module, "FINDINGS_AT_ONCE", 20)
-    history = build.history()
-    carried: list[Finding] = []
+    history, plan = build.history(), ClusterPlan(0, "", "c", Dialect.KIP853, ())
     gc.freeze()  # what is there already is not looked at again
     try:
-        for kept in (None, carried):
-            counts, names = [], []
-            for name, _ in module._judged(history, 1, {}, kept):
-                names.append(name)
-                counts.append(sum(isinstance(each, Finding) and bool(each.summary) for each in gc.get_objects()))
-            assert names[-1] == "incidents"
-            assert len(counts) > 30
-            assert 0 < max(counts) <= 2 * module.FINDINGS_AT_ONCE
+        counts, names, kept = [], [], list[Finding]()
+        for name, _ in module._judged(history, plan, kept, {}):
+            names.append(name)
+            counts.append(sum(isinstance(each, Finding) for each in gc.get_objects()))
     finally:
         gc.unfreeze()
-    assert len(carried) > 300
-    assert {(each.summary, each.why, each.what_to_do) for each in carried} == {("", "", "")}
+    assert names[-1] == "incidents"
+    assert len(counts) > 30
+    assert 0 < max(counts) <= 2 * module.FINDINGS_AT_ONCE + len(kept)
+    assert {each.scope for each in kept} <= EVIDENCE_NAMES_CAPTURES
+    assert len(kept) < 20
 
 
 def test_no_row_of_a_batch_is_held_as_it_left(small_corpus: Path) -> None:
