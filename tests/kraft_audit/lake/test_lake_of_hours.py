@@ -15,9 +15,7 @@ from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.findings_table import FindingsTable
 from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.settings import FleetSettings
-from kraft_audit.lake.staging import state_store
 from kraft_audit.lake.views import IDENTITY, REVERTIBLE, query_of
-from kraft_audit.tables import kept_parts
 from kraft_audit.tables.bronze import PLANS
 from kraft_audit.tables.silver import SILVER, WITHDRAWN
 from tests.builders.hourly_disks import HourlyDisks
@@ -39,13 +37,6 @@ SAID: Final = (
     *("finding_id", "rule", "subject", "status", "severity", "summary", "state", "closed_by"),
     *("from_offset", "to_offset", "from_ms", "to_ms", "first_seen_ms"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _changes_of_small_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such small states would all be written whole."""
-    monkeypatch.setattr(state_store, "BASE_BYTES_MIN", 1)
-    monkeypatch.setattr(kept_parts, "LEAF_BYTES_MIN", 1_000)
 
 
 def findings(lake: DeltaLake) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,6 @@ from kraft_audit.commands.cli import run_command
 from kraft_audit.findings.loss_rows import loss_rows
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.settings import FleetSettings
-from kraft_audit.rules.cluster_history import OpenEpisodes
 
 SAID = ("grade", "severity", "from_offset", "lost_ranges", "saved_until", "plan")
 
@@ -54,7 +53,10 @@ def test_a_loss_is_written_again_when_its_disks_are_captured_later(tmp_path: Pat
     assert run_command(["simulate", "loss-holders-stopped", "--out", str(tmp_path / "story")]) == 0
     (capture,) = (each for each in (tmp_path / "story").iterdir() if each.is_dir())
     with open_captures(str(capture)) as (cluster,):
-        goes_on = replace(cluster.history, carried=OpenEpisodes(1_000_000, None, {}))
-        (row,) = loss_rows(replace(goes_on, captured_from=0))
+        history = cluster.history
+        (row,) = loss_rows(history)
         assert row["grade"] == "proven"
-        assert list(loss_rows(replace(goes_on, captured_from=1))) == [], "they were known before"
+        later = 1_000_000
+        assert list(loss_rows(history, since=later)) == [row], "its disks are captured anew"
+        assert list(loss_rows(replace(history, captured_from=1), since=later)) == [], "it was known before"
+        assert list(loss_rows(replace(history, captured_from=1), since=row["offset"])) == [row], "it is new"
