@@ -80,7 +80,7 @@ drills: setup spark-oldest-setup ## lose real Kafka quorums and rescue them, wri
 	@KRAFT_AUDIT_CALLS=1000 $(PYTEST) tests/witness/test_kafka_authors.py
 	@KRAFT_AUDIT_LIES=1000 $(PYTEST) tests/witness/test_lies.py
 	@KRAFT_AUDIT_GOOD_CLUSTERS=499 $(PYTEST) tests/kraft_audit/lake/test_hostile_clusters.py
-	@KRAFT_AUDIT_SEEDS=200 $(PYTEST) tests/kraft_audit/findings/test_hourly_invariants.py tests/kraft_audit/findings/test_judged_hours.py
+	@KRAFT_AUDIT_SEEDS=200 $(PYTEST) tests/kraft_audit/pipeline/test_hourly_invariants.py tests/kraft_audit/pipeline/test_judged_hours.py
 	@KRAFT_AUDIT_INTERLEAVINGS=40 $(PYTEST) tests/kraft_audit/lake/test_interleavings.py
 	@KRAFT_AUDIT_PAGE_CLUSTERS=1000 $(PYTEST) tests/kraft_audit/report/test_browser.py
 	@$(PYTEST) -m long

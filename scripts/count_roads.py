@@ -46,10 +46,6 @@ def counts(code: Path, path: str) -> Iterator[tuple[str, int]]:
         "places that make a ClusterHistory",
         sum(len(re.findall(r"\bClusterHistory\(", text)) for text in texts.values()),
     )
-    yield (
-        "reasons to read everything",
-        sum(len(re.findall(r"raise NotResumableError\b", text)) for text in texts.values()),
-    )
     yield "import circles", len(circles(code, with_types=False))
     yield "import circles with those for types", len(circles(code, with_types=True))
     yield "options declared in several places", len(repeated_options(texts.values()))

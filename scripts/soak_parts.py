@@ -194,7 +194,7 @@ def _interleaved(seed: int, _: float) -> Done:
 
 
 def _hours(seed: int, _: float) -> Done:
-    """Hours that go on from what was kept: against all captures, with deleted segments, with disks in any order."""
+    """Hours of clusters: against all captures, with deleted segments, with disks in any order."""
     played = []
     for number in range(seed * HOURLY_CHAINS, (seed + 1) * HOURLY_CHAINS):
         with tempfile.TemporaryDirectory() as folder:
@@ -271,7 +271,7 @@ PARTS: dict[str, Part] = {
     "properties": Part(5, "examples", _properties),
     "may-i and rescue-plan, then played": Part(4, "seeds", _recovered),
     "rules of the engine switched off": Part(4, "rules", _switched_off),
-    "hours that go on from a kept state": Part(6, "chains of hours", _hours),
+    "hours, beside all captures": Part(6, "chains of hours", _hours),
     "hours in a lake, beside its archive": Part(3, "lakes", _lakes),
     "runs at once, interleaved": Part(4, "interleavings", _interleaved),
     "killed at any moment, run again": Part(20, "kills", _killed),

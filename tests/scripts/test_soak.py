@@ -43,9 +43,9 @@ def test_parts_that_are_asked_for_end_when_they_are_done(monkeypatch: pytest.Mon
 
 
 def test_a_part_is_chosen_by_what_its_name_holds() -> None:
-    assert list(soak.chosen_parts("kept", 500)) == ["hours that go on from a kept state"]
+    assert list(soak.chosen_parts("all captures", 500)) == ["hours, beside all captures"]
     assert soak.chosen_parts("Kafka itself", 9)["read and started by Kafka itself"].jobs_max == 1
-    with pytest.raises(ValueError, match=r"no part's name holds 'weeks': .*; hours that go on"):
+    with pytest.raises(ValueError, match=r"no part's name holds 'weeks': .*; hours, beside all captures; "):
         soak.chosen_parts("weeks")
 
 
