@@ -28,13 +28,13 @@ from typing import Any, Final
 import yaml
 
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.pipeline.analysis import analyze
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest, manifest_of
 from kraft_audit.lake.pipeline import Run, Step
 from kraft_audit.lake.settings import FleetSettings, load_fleet
 from kraft_audit.lake.staging.stage import StageError
+from kraft_audit.pipeline.analysis import analyze
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.spark.run_fleet import SparkGoldSteps
 from kraft_audit.spark.source import StagingReader

@@ -19,8 +19,8 @@ import pytest
 import kraft_audit
 from kraft_audit import cluster as cluster_module
 from kraft_audit.commands.cli import run_command
+from kraft_audit.pipeline import history_collector
 from kraft_audit.quorum.rounds import proven_rounds
-from kraft_audit.rules import history_collector
 from kraft_codec.errors import ChoiceError, InputError
 from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.storage import opener

@@ -18,8 +18,8 @@ from kraft_audit.capture.plan import ClusterPlan, plan_from_json, plan_to_json
 from kraft_audit.capture.record_store import RecordStore
 from kraft_audit.capture.scanner import ChangedError
 from kraft_audit.pipeline.analysis import TABLES, analyze
-from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_audit.pipeline.history_collector import JUDGED_TABLES
+from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.records.redaction import Redactor

@@ -13,6 +13,7 @@ from kraft_audit.capture.path_plans import plan_cluster, plan_path
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import wall_clock_ms
 from kraft_audit.capture.survey import Survey
+from kraft_audit.pipeline.history_collector import read_history
 from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.quorum.quorum_evidence import EpochRun, QuorumEvidence
@@ -21,7 +22,6 @@ from kraft_audit.quorum.rounds import ProvenRound, newest_canonical, proven_roun
 from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
 from kraft_audit.replay.driver import first_snapshot
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.pipeline.history_collector import read_history
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 

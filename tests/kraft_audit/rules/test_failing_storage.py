@@ -14,10 +14,10 @@ import pytest
 
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.findings.pack.evidence_pack import gather
+from kraft_audit.pipeline.history_collector import read_history
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.rules import judging
-from kraft_audit.pipeline.history_collector import read_history
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage

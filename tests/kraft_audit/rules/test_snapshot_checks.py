@@ -13,8 +13,9 @@ import pytest
 from kraft_audit.capture.decoded_records import RecordColumns
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.survey import SurveyedSnapshot
+from kraft_audit.pipeline import history_collector
 from kraft_audit.replay.cluster_replay import ClusterReplay, TableBatch
-from kraft_audit.rules import history_collector, state_comparison
+from kraft_audit.rules import state_comparison
 from kraft_audit.rules.state_comparison import StateComparison
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.records.redaction import Redactor

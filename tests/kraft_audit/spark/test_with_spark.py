@@ -12,11 +12,11 @@ import pytest
 from chispa import assert_df_equality
 
 from kraft_audit.capture.path_plans import plan_cluster
-from kraft_audit.pipeline.analysis import TABLES
 from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.views import view_sql
+from kraft_audit.pipeline.analysis import TABLES
 from kraft_audit.spark import register_views
 from kraft_audit.spark.run_fleet import SparkStager
 from kraft_audit.spark.source import spark_schema

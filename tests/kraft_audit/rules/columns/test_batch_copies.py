@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from kraft_audit.capture.log_facts import BATCH_COPIES, OF_DISK, LogFacts
 from kraft_audit.capture.path_plans import plan_path
+from kraft_audit.pipeline.history_collector import JUDGED_TABLES, HistoryCollector
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.replay.driver import replay_canonical
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.batch_copies import BatchHolders, holders_of_rows, rows_as_held
 from kraft_audit.rules.columns.frame import ranges
 from kraft_audit.rules.columns.log_batches import log_batches
-from kraft_audit.pipeline.history_collector import JUDGED_TABLES, HistoryCollector
 from kraft_audit.rules.judging import check
 from kraft_audit.tables.bronze import BATCH_KEY, BATCHES
 from kraft_codec.records.redaction import Redactor
