@@ -34,11 +34,11 @@ from kraft_audit.tables.bronze import BATCHES, CAPTURES, TRUNCATED
 from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.silver import LEADER_EPOCHS, VOTER_SETS, WATERMARKS
 
-FORMAT: Final = 4
+CAPTURES_FORMAT: Final = 4
 """Of the bytes below: another release's may mean something else."""
 NAME_BYTES: Final = 16
 SURVEY_TABLES: Final = (VOTER_SETS.name, LEADER_EPOCHS.name)
-SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+KEPT_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     CAPTURES.name: CAPTURES.schema,
     WATERMARKS.name: WATERMARKS.schema,
     VOTER_SETS.name: VOTER_SETS.schema,
@@ -102,9 +102,13 @@ class EarlierCaptures:
         """Parquet of one row: each table as a list of its rows. The same rows give the same bytes."""
         import pyarrow.parquet as pq  # where captures are kept: `check` starts without it
 
-        facts = {"format": FORMAT, "survey": self.survey.as_json(), "replica_logs": _log_rows(self.replica_logs)}
+        facts = {
+            "format": CAPTURES_FORMAT,
+            "survey": self.survey.as_json(),
+            "replica_logs": _log_rows(self.replica_logs),
+        }
         columns = {_FACTS: pa.array([json.dumps(facts, separators=(",", ":"))])}
-        for name, schema in SCHEMAS.items():
+        for name, schema in KEPT_SCHEMAS.items():
             columns[name] = _as_list(self.tables[name].select(schema.names).cast(schema))
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table(columns), sink, compression="zstd", write_statistics=False, store_schema=False)
@@ -118,9 +122,9 @@ class EarlierCaptures:
         try:
             table = pq.ParquetFile(pa.BufferReader(content), arrow_extensions_enabled=False).read(use_threads=False)
             facts = json.loads(table[_FACTS][0].as_py())
-            if facts["format"] != FORMAT:
+            if facts["format"] != CAPTURES_FORMAT:
                 raise EarlierCapturesError("another release kept it")
-            tables = {name: _as_table(table[name], schema) for name, schema in SCHEMAS.items()}
+            tables = {name: _as_table(table[name], schema) for name, schema in KEPT_SCHEMAS.items()}
             return cls(EarlierSurvey.from_json(facts["survey"]), tables, _logs_of(facts["replica_logs"]))
         except EarlierCapturesError:
             raise
@@ -137,7 +141,7 @@ def _rows(history: ClusterHistory, name: str, rows: Iterable[int] | None = None)
     """A table of a history in the columns of its contract, or some of its rows."""
     table = history.chunked_table(name)
     table = table if rows is None else table.take(pa.array(sorted(rows), pa.int64()))
-    return table.select(SCHEMAS[name].names).cast(SCHEMAS[name])
+    return table.select(KEPT_SCHEMAS[name].names).cast(KEPT_SCHEMAS[name])
 
 
 def _runs_of(history: ClusterHistory, captures: pa.Table) -> pa.Table:
@@ -151,7 +155,7 @@ def _cut_off(history: ClusterHistory) -> pa.Table:
 
     Those before the beginning of the canonical log are not asked for any more.
     """
-    batches, log, schema = log_batches(history), canonical_log(history), SCHEMAS[BATCHES.name]
+    batches, log, schema = log_batches(history), canonical_log(history), KEPT_SCHEMAS[BATCHES.name]
     is_asked = batches.last_offset >= log.start_offset
     held = batches.as_held(batches.holders.mask(batches.holders.until != STILL_HELD, len(batches.row)) & is_asked)
     places = np.flatnonzero(held.until != STILL_HELD)

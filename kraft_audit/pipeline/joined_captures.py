@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from kraft_audit.capture.continuity import run_begins
 from kraft_audit.capture.log_facts import BATCH_COPIES, LOG_RUNS, OF_DISK
 from kraft_audit.capture.plan import Identity, identity_of
-from kraft_audit.pipeline.earlier_captures import SCHEMAS, EarlierCaptures
+from kraft_audit.pipeline.earlier_captures import KEPT_SCHEMAS, EarlierCaptures
 from kraft_audit.pipeline.joined_surveys import joined_surveys
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.kept_logs import with_earlier_logs
@@ -82,7 +82,7 @@ def _runs_by_replica(earlier: EarlierCaptures) -> dict[Identity, list[TableRow]]
 
 def _as_held_and_missed(missed: pa.Table, runs: Mapping[Identity, Sequence[TableRow]]) -> Iterator[pa.Table]:
     """Of each missed batch a row as the first capture that shows it held it, and the row that says it is gone."""
-    schema = SCHEMAS[BATCHES.name]
+    schema = KEPT_SCHEMAS[BATCHES.name]
     rows = missed.filter(pc.and_(pc.equal(missed["source"], "log"), missed["valid"])).select(schema.names).to_pylist()
     held = []
     for row in rows:
@@ -107,7 +107,7 @@ def _with_replaced(
     Where another disk holds the same batches, copies of those say so. What no disk holds now is one row for each run.
     """
     batches, copies = tables[BATCHES.name], tables[BATCH_COPIES.name]
-    known = pa.concat_tables([table.cast(SCHEMAS[BATCHES.name]) for table in cut_off])
+    known = pa.concat_tables([table.cast(KEPT_SCHEMAS[BATCHES.name]) for table in cut_off])
     held = _held_now(tables, known, first)
     gone = [run for replica in sorted(runs, key=repr) for run in _not_held(runs[replica], held[replica])]
     more: list[TableRow] = []
@@ -120,9 +120,9 @@ def _with_replaced(
             begin = max(run["from_offset"], spans.first_offset)
             lost += [_part(run, *each) for each in _uncovered(begin, run["to_offset"], spans.offsets_of(there))]
     lost = list(map(_lost_run, _at_common_offsets(lost)))
-    rows = [table for table in (known, pa.Table.from_pylist(lost, SCHEMAS[BATCHES.name])) if table.num_rows]
+    rows = [table for table in (known, pa.Table.from_pylist(lost, KEPT_SCHEMAS[BATCHES.name])) if table.num_rows]
     if rows:
-        plain = batches.cast(SCHEMAS[BATCHES.name])
+        plain = batches.cast(KEPT_SCHEMAS[BATCHES.name])
         batches = pa.concat_tables([plain, *rows])
     if more:
         copies = pa.concat_tables([copies, pa.Table.from_pylist(more, BATCH_COPIES.schema)])

@@ -20,7 +20,7 @@ from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.tables.bronze import TRUNCATED
 from kraft_audit.tables.silver import LEADER_EPOCHS, SNAPSHOT, VOTER_SETS, WITHDRAWN, WITHOUT_LEADER
 
-KEYS: Final = {VOTER_SETS.name: ("from_offset", "from_epoch"), LEADER_EPOCHS.name: ("from_offset", "epoch")}
+SURVEY_KEYS: Final = {VOTER_SETS.name: ("from_offset", "from_epoch"), LEADER_EPOCHS.name: ("from_offset", "epoch")}
 """What makes a row's key. Rows that a later survey does not have are added to it."""
 
 
@@ -30,7 +30,7 @@ def joined_surveys(earlier: Mapping[str, pa.Table], tables: Mapping[str, pa.Tabl
     runs = [row for row in epochs if row["canonical"] and row["from_offset"] is not None]
     runs.sort(key=itemgetter("from_offset"))
     joined = {}
-    for name, key in KEYS.items():
+    for name, key in SURVEY_KEYS.items():
         rows, later = earlier[name].to_pylist(), tables[name].to_pylist()
         if name == LEADER_EPOCHS.name:
             rows = [row for row in rows if not _is_before_log(row, runs)]
@@ -71,13 +71,13 @@ def _with_persisted(known: Sequence[TableRow], captures: pa.Table) -> list[Table
 
 
 def new_survey_rows(earlier: Mapping[str, pa.Table], joined: Mapping[str, pa.Table]) -> dict[str, list[TableRow]]:
-    """Of each table of KEYS what a plan adds to a lake that holds the earlier rows.
+    """Of each table of SURVEY_KEYS what a plan adds to a lake that holds the earlier rows.
 
     For a key whose rows have changed, these are the rows as they are now; for a key without rows now, the earlier rows,
     withdrawn.
     """
     added = {}
-    for name, key in KEYS.items():
+    for name, key in SURVEY_KEYS.items():
         known, rows = (_by_key(table, key) for table in (earlier[name], joined[name]))
         changed = [row for each, group in rows.items() if known.get(each) != group for row in group]
         gone = [row for each, group in known.items() if each not in rows for row in group]

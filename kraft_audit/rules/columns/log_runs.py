@@ -74,20 +74,26 @@ class BatchSpans:
 
 
 def runs_of(history: ClusterHistory, capture: Mapping[str, Any]) -> Sequence[TableRow]:
-    """What one captured log holds."""
+    """What one captured log holds; an archive names the disk, and not where it was read."""
     runs = history.known("runs by capture", lambda: _runs_by_capture(history))
-    return runs.get(_place(capture), ())
+    place, disk = _place(capture), _disk(capture)
+    return runs.get(place if place in runs else disk, [])
 
 
 def _runs_by_capture(history: ClusterHistory) -> dict[tuple[Any, ...], list[TableRow]]:
     runs: dict[tuple[Any, ...], list[TableRow]] = defaultdict(list)
     for row in history.rows(LOG_RUNS.name):
         runs[_place(row)].append(row)
+        runs[_disk(row)].append(row)
     return runs
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["root"], row["path"], moment_number(row)
+    return "place", row["root"], row["path"], moment_number(row)
+
+
+def _disk(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return "disk", *identity_of(row), moment_number(row)
 
 
 def is_held(history: ClusterHistory, capture: Mapping[str, Any], offset: int, epoch: int) -> bool:

@@ -15,7 +15,7 @@ from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.commands.cli import run_command
 from kraft_audit.pipeline import earlier_captures
 from kraft_audit.pipeline.analysis import TABLES, CaptureMemory, analyze
-from kraft_audit.pipeline.earlier_captures import SCHEMAS, EarlierCaptures, EarlierCapturesError, name_of
+from kraft_audit.pipeline.earlier_captures import KEPT_SCHEMAS, EarlierCaptures, EarlierCapturesError, name_of
 from kraft_audit.reading import ReadingSettings
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.records.redaction import Redactor
@@ -66,7 +66,7 @@ def test_what_is_kept_is_read_again(content: bytes) -> None:
     again = EarlierCaptures.from_bytes(earlier.to_bytes())
     assert again == earlier
     assert again.to_bytes() == content
-    assert {name: table.schema for name, table in again.tables.items()} == dict(SCHEMAS)
+    assert {name: table.schema for name, table in again.tables.items()} == dict(KEPT_SCHEMAS)
     assert again.capture_count == max(row["capture_number"] for row in earlier.tables["captures"].to_pylist()) + 1
 
 
@@ -113,7 +113,7 @@ def test_no_altered_byte_is_anything_but_refused_or_read(content: bytes) -> None
 
 
 def test_another_format_is_refused(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier_captures, "FORMAT", earlier_captures.FORMAT + 1)
+    monkeypatch.setattr(earlier_captures, "CAPTURES_FORMAT", earlier_captures.CAPTURES_FORMAT + 1)
     with pytest.raises(EarlierCapturesError, match="another release kept it"):
         EarlierCaptures.from_bytes(content)
 
@@ -131,7 +131,7 @@ def test_a_part_that_is_missing_or_no_part_is_refused(content: bytes, name: str)
             EarlierCaptures.from_bytes(with_facts(content, altered))
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("name", KEPT_SCHEMAS)
 def test_a_table_that_is_missing_is_refused(content: bytes, name: str) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pq.read_table(pa.BufferReader(content), arrow_extensions_enabled=False).drop_columns(name), sink)
