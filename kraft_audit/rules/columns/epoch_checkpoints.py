@@ -71,10 +71,13 @@ def _checkpointed_from(row: TableRow) -> int:
 
 
 def _epochs_of(runs: Sequence[TableRow], start: int, end: int) -> dict[int, int]:
-    """The first offset of each epoch in one captured log [start, end)."""
+    """The first offset of each epoch in one captured log [start, end). A leader epoch never goes back in a log: a batch
+    of an older one than the log begins with has rules of its own."""
+    inside = [run for run in runs if run["from_offset"] < end and run["to_offset"] > start]
+    first = max((run["leader_epoch"] for run in inside if run["from_offset"] <= start), default=-1)
     epochs: dict[int, int] = {}
-    for run in runs:
-        if run["from_offset"] < end and run["to_offset"] > start:
-            epoch, offset = run["leader_epoch"], run["from_offset"]
+    for run in inside:
+        epoch, offset = run["leader_epoch"], run["from_offset"]
+        if epoch >= first:
             epochs[epoch] = min(offset, epochs.get(epoch, offset))
     return epochs
