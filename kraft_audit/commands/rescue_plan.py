@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.results import Results
 from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
 from kraft_audit.text.output import Format
-from kraft_audit.text.readable import nouns, offset_span
+from kraft_audit.text.readable import duration, nouns, offset_span, when
 
 if TYPE_CHECKING:
     from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 KEYS: Final = (
     *("cluster_id", "verdict", "reason", "next_steps", "outcomes", "chosen", "voters", "kraft_version", "gone"),
-    *("low", "high", "newest_epoch", "end_offset", "uncaptured_brokers"),
+    *("low", "high", "newest_epoch", "end_offset", "uncaptured_brokers", "is_end_proven", "asked_again"),
 )
 OPERATIONS_SHOWN: Final = 8
 
@@ -61,9 +62,24 @@ def rescue_plan(
 def plan_lines(plan: RescuePlan) -> Iterator[tuple[str, str]]:
     """The plan for people: a word, and what it says."""
     yield from decision_lines("plan" if plan.verdict == "a plan stands" else plan.verdict, plan)
+    if plan.best is not None:
+        yield "brokers", _brokers_text(plan)
     for place, outcome in enumerate(plan.outcomes):
         yield "", ""
         yield from _copy_lines(plan, outcome, place + 1)
+
+
+def _brokers_text(plan: RescuePlan) -> str:
+    """How far the brokers' copies of the log go, and whether anything may have been committed after all copies."""
+    newest, missing = plan.newest_broker_copy, plan.uncaptured_brokers
+    if newest is None:
+        text = "No broker's copy of this log was read"
+    else:
+        text = f"The newest broker's copy is that of {newest.name}: epoch {newest.last_epoch}, end {newest.end_offset}"
+    if plan.is_end_proven:
+        return f"{text}. Nothing was committed after these copies, provided that they were made after the loss."
+    more = f" Not read: {nouns('broker', missing)}." if missing else ""
+    return f"{text}. More may have been committed after the copies here: stop all brokers first.{more}"
 
 
 def _copy_lines(plan: RescuePlan, outcome: CopyOutcome, rank: int) -> Iterator[tuple[str, str]]:
@@ -71,6 +87,9 @@ def _copy_lines(plan: RescuePlan, outcome: CopyOutcome, rank: int) -> Iterator[t
     role = "voter" if copy.is_voter else "observer"
     source = f"snapshot {copy.snapshot}" if copy.snapshot else "log"
     yield f"COPY {rank}", f"{copy.name}, {role}, {source}: epoch {copy.last_epoch}, end offset {copy.end_offset}"
+    if copy.last_record_ms is not None:
+        age_ms = time.time_ns() // 1_000_000 - copy.last_record_ms
+        yield "age", f"Its last record is of {when(copy.last_record_ms)}: {duration(age_ms)} old."
     if copy.excluded:
         yield "out", f"Not ranked: {copy.excluded}."
     if not outcome.is_complete:

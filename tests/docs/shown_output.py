@@ -56,8 +56,8 @@ LAKE_OF: Final = {"docs/start/on-call.md": ("divergence", "elr")}
 LOG_DIR_OF: Final = "elr-06-kill-13-last-replica.tgz"
 """The sample that has the reader's own log dir, $LOG_DIR."""
 
-_MASKS: Final = ((re.compile(r"\b[0-9a-f]{64}\b"), "SHA256"),)
-"""What differs from run to run: a pack's manifest has the time at which it was made."""
+_MASKS: Final = ((re.compile(r"\b[0-9a-f]{64}\b"), "SHA256"), (re.compile(r"UTC: [0-9.a-z ]+ old"), "UTC: AGE old"))
+"""What differs from run to run: a pack's manifest has the time at which it was made, and copies grow old."""
 _MASKS_OF_A_RUN: Final = ((re.compile(r"\b\d+\.\d+\b( s\b)?"), "SECONDS"),)
 """What `run` took. Other commands print times of the log, which are compared."""
 

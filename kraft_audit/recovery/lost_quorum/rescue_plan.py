@@ -76,7 +76,9 @@ class RescuePlan:
     """The copies, best first, and whether one of them may be gone on from: `chosen` is its place among them.
 
     `low` and `high` bound what was committed; `high` is None without an upper bound. `newest_epoch` and `end_offset`
-    are the highest that any disk names.
+    are the highest that any disk names. `is_end_proven`: nothing was committed after what the copies hold, as a
+    majority of the voters' disks is here and not said to be gone, or the copy of every registered broker.
+    `asked_again` is the command that gives the plan once more.
     """
 
     verdict: RescueVerdict
@@ -92,6 +94,14 @@ class RescuePlan:
     newest_epoch: int = -1
     end_offset: int = 0
     uncaptured_brokers: tuple[int, ...] = ()
+    is_end_proven: bool = False
+    asked_again: str = ""
+
+    @property
+    def newest_broker_copy(self) -> SurvivingCopy | None:
+        """The copy of a broker's disk that reaches furthest; None where none was read."""
+        brokers = [each.copy for each in self.outcomes if not each.copy.is_voter and each.copy.archived_ms is None]
+        return max(brokers, key=lambda copy: copy.end, default=None)
 
     @property
     def best(self) -> CopyOutcome | None:
@@ -172,13 +182,25 @@ class _Planner:
             self._asked += f" --cluster {shlex.quote(plan.key)}"
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
         high = newest.interval.high if _is_last(reading.survey, rounds) else None
-        self._high = None if high is None or high < self._low else high
         safety, self._undecided = quorum_disks(reading.survey, plan)
         self._sets: Sequence[VoterSet] = sets_from(self._chain, self._low) if self._chain else ()
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
         known = () if safety is None else safety.disks
         self._copies = surviving_copies(reading.survey, plan, self._chain, known, voters, gone, newest.replicas)
         self._ranked = [copy for copy in self._copies if copy.excluded is None]
+        self._is_end_proven = self._has_majority_of_now() or self._has_every_broker()
+        # A backup says nothing of what was committed after it.
+        self._high = None if high is None or high < self._low or not self._is_end_proven else high
+
+    def _has_majority_of_now(self) -> bool:
+        """Whether a majority of the voters' disks is here, none of them said to be gone."""
+        here = self._disk_ids - self._gone
+        return bool(self._sets) and all(len(here & each.ids) >= majority(len(each.ids)) for each in self._sets)
+
+    def _has_every_broker(self) -> bool:
+        """Whether the copy of every registered broker was read, none of them said to be gone."""
+        registered, read = self._registered_brokers(), self._disk_ids - self._gone
+        return bool(registered) and registered <= read
 
     def plan(self) -> RescuePlan:
         verdict, reason, steps = self._verdict()
@@ -203,6 +225,8 @@ class _Planner:
             max([*epochs, *(epoch for epoch, _ in ends)], default=-1),
             max((offset for _, offset in ends), default=0),
             self._uncaptured_brokers(),
+            self._is_end_proven,
+            self._again(),
         )
 
     # Whether there is a plan
@@ -274,12 +298,19 @@ class _Planner:
 
     def _uncaptured_brokers(self) -> tuple[int, ...]:
         """Registered brokers whose copy of the metadata log was not read: one of them may reach further."""
-        if not self._ranked:
-            return ()
-        state = self._state(self._ranked[0], self._ranked[0].end_offset)
-        registered = {row["broker_id"] for row in state.existing("broker_changes")}
         read = {copy.node_id for copy in self._copies if copy.archived_ms is None}
-        return tuple(sorted(registered - self._gone - read))
+        return tuple(sorted(self._registered_brokers() - self._gone - read))
+
+    def _registered_brokers(self) -> set[int]:
+        """The brokers that the best copy knows."""
+        if not self._ranked:
+            return set()
+        state = self._state(self._ranked[0], self._ranked[0].end_offset)
+        return {row["broker_id"] for row in state.existing("broker_changes")}
+
+    def _again(self) -> str:
+        gone = f" --gone {pasted_ids(self._gone)}" if self._gone else ""
+        return f"kraft-audit rescue-plan {self._asked}{gone}"
 
     def _steps(self, best: SurvivingCopy) -> Iterator[str]:
         others = sorted(self._disk_ids - ({best.node_id} if best.archived_ms is None else set()))

@@ -16,7 +16,7 @@ from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
 from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_steps, acl_text
 from kraft_audit.recovery.restore.state_differences import Operation
 from kraft_audit.rules.columns.kafka_commands import add_controller, format_disk
-from kraft_audit.text.readable import any_of, listed, nouns
+from kraft_audit.text.readable import any_of, listed, nouns, time_text
 from kraft_audit.text.shell_commands import UnwritableError
 
 
@@ -41,6 +41,7 @@ def loses_nothing(rescue: Rescue) -> bool:
     """Whether all that can have been committed is in the rescued dir."""
     source = rescue.source
     is_whole = source.unknown_from is None and source.lost_from >= source.lost_to and not rescue.lost_after_cut
+    is_whole = is_whole and rescue.plan.is_end_proven
     return is_whole and not source.loses and not source.brings_back
 
 
@@ -82,7 +83,9 @@ def _before(rescue: Rescue) -> Steps:
     brokers = ", ".join(f"{broker} ({place})" for broker, place in rescue.brokers) or "none is registered"
     if loses_nothing(rescue) and rescue.keeps_endpoint and not combined:
         yield ProcedureStep(
-            f"Nothing is lost, and id and endpoint stay: brokers may go on running. Brokers: {brokers}."
+            f"Nothing is lost, provided that the copies were made after the loss (the last record of "
+            f"{rescue.source.copy.name} is of {time_text(rescue.source.copy.last_record_ms)} UTC). Id and endpoint "
+            f"stay: brokers may go on running. Brokers: {brokers}."
         )
     else:
         yield ProcedureStep(
@@ -90,6 +93,8 @@ def _before(rescue: Rescue) -> Steps:
             f"{BROKER_STOP_S} s. Back up their data dirs: a broker that runs while the rescued state loads deletes the "
             "logs of lost topics."
         )
+        if not rescue.plan.is_end_proven:
+            yield _add_brokers(rescue)
     if _needs_kit(rescue):
         yield ProcedureStep(
             "Before anything is moved, write down what brings the lost part back:",
@@ -110,6 +115,18 @@ def _before(rescue: Rescue) -> Steps:
             commands=(MOVE_OLD_METADATA,),
         )
     yield _brokers_config(rescue)
+
+
+def _add_brokers(rescue: Rescue) -> ProcedureStep:
+    """Brokers hold copies of the metadata log, which may be newer than every controller's that is left."""
+    copy, brokers = rescue.source.copy, rescue.plan.uncaptured_brokers
+    whose = f"the node dirs of {nouns('broker', brokers)}" if brokers else "the brokers' node dirs"
+    return ProcedureStep(
+        f"The brokers are stopped: add {whose} to what was read, and ask again. A broker's copy of the metadata log "
+        f"may go on after that of {copy.name}, whose last record is of {time_text(copy.last_record_ms)} UTC. Build "
+        "the dir again if one does.",
+        commands=(rescue.plan.asked_again,),
+    )
 
 
 def combined_nodes(rescue: Rescue) -> list[int]:

@@ -27,7 +27,8 @@ class SurvivingCopy:
     """One copy: `number` is its replica's in the survey, `held_to` how far it holds the canonical log.
 
     `snapshot` is the source of the snapshot that it stands for, None for a log. `excluded`: why it is not ranked.
-    `archived_ms`: when a lake read it, None for a disk; `path` is then the lake.
+    `archived_ms`: when a lake read it, None for a disk; `path` is then the lake. `last_record_ms` is the append time of
+    its last record, None where nothing says it.
     """
 
     number: int
@@ -43,6 +44,7 @@ class SurvivingCopy:
     snapshot: str | None = None
     excluded: str | None = None
     archived_ms: int | None = None
+    last_record_ms: int | None = None
 
     @property
     def end(self) -> tuple[int, int]:
@@ -126,6 +128,9 @@ def _copy(
     newest = max(own, key=lambda known: (known.epoch, known.end_offset), default=None)
     is_snapshot = newest is not None and (newest.epoch, newest.end_offset) > log_end
     last_epoch, end_offset = (newest.epoch, newest.end_offset) if newest is not None and is_snapshot else log_end
+    last_record_ms = replica.log.last_timestamp_ms if replica.log is not None else None
+    if newest is not None and is_snapshot:
+        last_record_ms = newest.timestamp_ms
     is_voter = captured.node_id in voters
     is_forgetful = is_voter and any(
         disk.forgotten_to != NO_EPOCH
@@ -146,6 +151,7 @@ def _copy(
         newest.source if newest is not None and is_snapshot else None,
         FORGETFUL if is_forgetful else _altered_text(survey, number),
         replica.plan.captured_at_ms if replica.plan.is_archived else None,
+        last_record_ms,
     )
 
 

@@ -175,3 +175,36 @@ def test_a_dynamic_quorum_is_never_made_static(kraft_audit, one_left: Path, tmp_
     refused = kraft_audit(*arguments, "--static")
     assert (refused.code, refused.out) == (1, "")
     assert not (tmp_path / "new").exists()
+
+
+def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audit, tmp_path: Path) -> None:
+    """Controllers that are gone may have committed more after their disks were copied: brokers' copies tell."""
+    voters, brokers = tmp_path / "voters", tmp_path / "with-brokers"
+    for node in ("node-1", "node-2", "node-3"):
+        shutil.copytree(f"{LEFT}/{node}", voters / node)
+    shutil.copytree(voters, brokers)
+    shutil.copytree(f"{LEFT}/node-11", brokers / "node-11")
+
+    def asked(path: Path, gone: str, *more: str) -> tuple[dict[str, Any], str]:
+        plan = json.loads(kraft_audit("rescue-plan", path, "--gone", gone, "-o", "json").out)
+        arguments = ["--gone", gone, "--from", "3", "--out", tmp_path / f"{path.name}-{len(gone)}", "-o", "json"]
+        written = json.loads(kraft_audit("rescue", path, *arguments, *more).out)
+        texts = [[step["text"], *step["commands"]] for step in written["procedure"]]
+        return plan, "\n".join(line for lines in texts for line in lines)
+
+    plan, procedure = asked(voters, "1,2,3")
+    assert (plan["is_end_proven"], plan["high"], plan["uncaptured_brokers"]) == (False, None, [11])
+    assert plan["outcomes"][0]["unknown_from"] == plan["low"]
+    assert "may go on running" not in procedure
+    assert procedure.index("Stop all brokers (11") < procedure.index("add the node dirs of broker 11")
+    assert f"kraft-audit rescue-plan {voters} --gone 1,2,3" in procedure
+
+    plan, procedure = asked(brokers, "1,2,3")
+    assert (plan["is_end_proven"], plan["high"], plan["outcomes"][0]["unknown_from"]) == (True, plan["low"], None)
+    assert "Nothing is lost, provided that the copies were made after the loss" in procedure
+
+    shutil.rmtree(voters / "node-1")
+    shutil.rmtree(voters / "node-2")
+    plan, procedure = asked(voters, "1,2")
+    assert not plan["is_end_proven"]
+    assert "Stop all brokers (11" in procedure
