@@ -35,28 +35,45 @@ class CutState:
 def state_at_cut(storage: Storage, replica: ReplicaPlan, end_offset: int, to_offset: int | None = None) -> CutState:
     """The state of one disk's log below `end_offset`, its end; with `to_offset` at the end of an operation there.
 
-    An operation ends with its batch, or with its transaction. Raises UnknownStateError where no state can be built.
+    An operation ends with its batch, or with its transaction. Where the newest snapshot is damaged, an older one is
+    read, and at last the log alone. Raises UnknownStateError where no state can be built.
     """
     limit = end_offset if to_offset is None else min(end_offset, to_offset + 1)
     cut = _operation_end(storage, replica, limit) if to_offset is not None else limit
-    snapshot = _snapshot_below(replica, cut)
+    problems: list[UnknownStateError] = []
+    for snapshot in (*_snapshots_below(replica, cut), None):
+        try:
+            return _state_from(storage, replica, snapshot, cut)
+        except UnknownStateError as problem:
+            problems.append(problem)
+    raise max(problems, key=lambda problem: -1 if problem.offset is None else problem.offset)
+
+
+def _state_from(storage: Storage, replica: ReplicaPlan, snapshot: FilePlan | None, cut: int) -> CutState:
+    """The state at a cut, from a snapshot and the log after it; None: from the log alone."""
     state, timestamp_ms, position = StateRecords(), NEVER_MS, 0
     if snapshot is not None:
-        changed = _changed_offsets(storage, replica, snapshot)
-        for header, records in _read(storage, replica, snapshot):
-            if not header.is_control:
-                state.add(records, is_redacted=header.base_offset in changed)
         position = snapshot.base_offset or 0
+        changed = _changed_offsets(storage, replica, snapshot)
+        try:
+            for header, records in _read(storage, replica, snapshot):
+                if not header.is_control:
+                    state.add(records, is_redacted=header.base_offset in changed)
+        except UnknownStateError as problem:
+            # Its offsets are places in the snapshot, and say nothing of the log.
+            raise UnknownStateError(str(problem)) from None
     changed = _changed_offsets(storage, replica, *_segments(replica))
     for header, records in _log(storage, replica, position, cut):
         if header.base_offset > position:
-            raise UnknownStateError(f"{replica.path}: no record of offsets {position} to {header.base_offset - 1}")
+            text = f"{replica.path}: no record of offsets {position} to {header.base_offset - 1}"
+            raise UnknownStateError(text, position)
         if not header.is_control:
             wanted = (record for record in records if record.raw.offset >= position)
             state.add(wanted, is_redacted=header.base_offset in changed)
         position, timestamp_ms = header.last_offset + 1, header.max_timestamp_ms
     if position != cut:
-        raise UnknownStateError(f"{replica.path}: its own log ends at {position}, before the cut at {cut}")
+        text = f"{replica.path}: its own log ends at {position}, before the cut at {cut}"
+        raise UnknownStateError(text, position)
     return CutState(state, cut, timestamp_ms)
 
 
@@ -75,9 +92,10 @@ def _operation_end(storage: Storage, replica: ReplicaPlan, limit: int) -> int:
     return ended
 
 
-def _snapshot_below(replica: ReplicaPlan, cut: int) -> FilePlan | None:
+def _snapshots_below(replica: ReplicaPlan, cut: int) -> list[FilePlan]:
+    """The snapshots that end at a cut or below it, the newest first."""
     own = [file for file in replica.files if file.kind == FileKind.SNAPSHOT and 0 < (file.base_offset or 0) <= cut]
-    return max(own, key=lambda file: (file.base_offset or 0, file.epoch or 0), default=None)
+    return sorted(own, key=lambda file: (file.base_offset or 0, file.epoch or 0), reverse=True)
 
 
 def _log(
@@ -118,11 +136,40 @@ def _read(
             continue
         where = f"{replica.path}/{file.name}: the batch at offset {header.base_offset}"
         if batch.damage is not None:
-            raise UnknownStateError(f"{where} is damaged ({batch.damage})")
+            raise UnknownStateError(f"{where} is damaged ({batch.damage})", header.base_offset)
         try:
             yield header, decode_records(content, header)
         except CodecError as problem:
-            raise UnknownStateError(f"{where} cannot be decoded ({problem.reason})") from None
+            raise UnknownStateError(f"{where} cannot be decoded ({problem.reason})", header.base_offset) from None
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Whether a rescue can build a state from a copy: `problem` says why not, `to_offset` up to where it can."""
+
+    problem: str | None = None
+    to_offset: int | None = None
+
+
+def dry_run(storage: Storage, replica: ReplicaPlan, end_offset: int) -> DryRun:
+    """Builds the state of a copy as a rescue would, and writes nothing."""
+    try:
+        cut = state_at_cut(storage, replica, end_offset)
+    except UnknownStateError as error:
+        problem, limit = str(error), error.offset
+    else:
+        if cut.records.redacted:
+            return DryRun("its state holds secrets, and a lake keeps only their fingerprints")
+        if not cut.records.is_in_transaction:
+            return DryRun()
+        problem, limit = "a metadata transaction is open at its end", cut.end_offset
+    if not limit:
+        return DryRun(problem)
+    try:
+        cut = state_at_cut(storage, replica, end_offset, limit - 1)
+    except UnknownStateError:
+        return DryRun(problem)
+    return DryRun(problem, cut.end_offset - 1)
 
 
 def lock_holder(node_dir: str) -> int | None:

@@ -103,7 +103,7 @@ def rescue(
     """Writes the dir. Raises RescueRefusedError, OSError."""
     if plan.verdict is not RescueVerdict.STANDS:
         raise RescueRefusedError(plan.reason, plan)
-    source = _source(plan, request.from_node)
+    source = _source(plan, request)
     replica = reading.survey.replicas[source.copy.number].plan
     _refuse_running(reading)
     try:
@@ -180,12 +180,15 @@ def _read_from(cluster: ClusterPlan, replica: ReplicaPlan) -> dict[str, Any]:
     return {"lake": None, **places, "path": path, "node_id": replica.node_id}
 
 
-def _source(plan: RescuePlan, node_id: int) -> CopyOutcome:
+def _source(plan: RescuePlan, request: RescueRequest) -> CopyOutcome:
+    node_id = request.from_node
     of_node = [outcome for outcome in plan.outcomes if outcome.copy.node_id == node_id]
     if not of_node:
         known = listed(sorted({o.copy.node_id for o in plan.outcomes if o.copy.node_id is not None}))
         raise RescueRefusedError(f"No copy of node {node_id} was read; there are copies of {known}.")
-    if of_node[0].copy.excluded is not None:
+    copy = of_node[0].copy
+    is_cut_before = copy.usable_to is not None and request.to_offset is not None and request.to_offset <= copy.usable_to
+    if copy.excluded is not None and not is_cut_before:
         raise RescueRefusedError(f"{of_node[0].copy.name} is not to go on from: {of_node[0].copy.excluded}.")
     return of_node[0]
 

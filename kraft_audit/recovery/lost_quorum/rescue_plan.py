@@ -11,22 +11,26 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import combinations
 from typing import Final
 
-from kraft_audit.capture.plan import ClusterPlan, Identity
-from kraft_audit.capture.survey import Survey
+from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.quorum.committed_interval import (
     Proof,
     canonical_chain,
     committed_interval,
-    proofs_of_commitment,
     sets_from,
 )
-from kraft_audit.quorum.quorum_evidence import LogChain, QuorumEvidence, majority
-from kraft_audit.quorum.rounds import ProvenRound, proven_rounds, round_evidence
+from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.quorum.rounds import ProvenRound, proven_rounds
 from kraft_audit.quorum.voter_history import VoterSet
 from kraft_audit.reading import ClusterReading
+from kraft_audit.recovery.lost_quorum.copies_evidence import (
+    all_evidence,
+    chain_of_snapshot,
+    committed_on_two_branches,
+    is_last_round,
+)
+from kraft_audit.recovery.lost_quorum.own_log import dry_run
 from kraft_audit.recovery.lost_quorum.surviving_copies import (
     SurvivingCopy,
     parting_offset,
@@ -121,37 +125,6 @@ def rescue_plan(
     return _Planner(reading, plan, rounds, (path, lake), frozenset(gone)).plan()
 
 
-def _is_last(survey: Survey, rounds: Sequence[ProvenRound]) -> bool:
-    """Whether no more was written after the newest round, as far as captures show it.
-
-    A lake's copies say nothing of that, nor does a round that nothing proves to be later than another one.
-    """
-    *earlier, newest = rounds
-    if survey.replicas[newest.replicas[0]].plan.is_archived:
-        return False
-    on_disks = {each.number for each in earlier if not survey.replicas[each.replicas[0]].plan.is_archived}
-    return on_disks <= newest.follows
-
-
-def _all_evidence(survey: Survey, plan: ClusterPlan, rounds: Sequence[ProvenRound]) -> QuorumEvidence:
-    """What the disks of the newest round say, and each earlier capture that reaches further than its disk does now.
-
-    Whatever was committed stays so, so the earlier rounds' bounds count too.
-    """
-    newest = rounds[-1]
-    furthest: dict[Identity, tuple[tuple[int, int], int]] = {}
-    for captured in rounds:
-        for number in captured.replicas:
-            end = survey.ends[number]
-            reach = (end.last_epoch, end.end_offset), number
-            identity = survey.replicas[number].plan.identity
-            if identity not in furthest or reach[0] >= furthest[identity][0]:
-                furthest[identity] = reach
-    numbers = {*newest.replicas, *(number for _, number in furthest.values())}
-    lows = [(each.interval.low, each.interval.low_epoch) for each in rounds if each.interval.low > 0]
-    return round_evidence(survey, plan, sorted(numbers), earlier_low=max(lows, default=None))
-
-
 class _Planner:
     """The copies of a log, and what all rounds prove of it. `_disk_ids` are the nodes whose disks are here now."""
 
@@ -169,28 +142,44 @@ class _Planner:
         self._gone = gone
         self._states: dict[tuple[int | None, str | None, int], ClusterState] = {}
         self._newest = newest = rounds[-1]
-        self._evidence = _all_evidence(reading.survey, plan, rounds)
+        self._evidence = all_evidence(reading.survey, plan, rounds)
         # A copy may hold what was proven earlier where no voter's disk does.
         evidence = replace(self._evidence, earlier_low=None)
         self._interval = committed_interval(evidence)
         earlier = self._evidence.earlier_low or (0, -1)
         self._low, low_epoch = max((self._interval.low, self._interval.low_epoch), earlier)
-        self._chain: LogChain | None = canonical_chain(evidence, Proof(self._low, low_epoch, "of all rounds"))
+        self._chain = canonical_chain(evidence, Proof(self._low, low_epoch, "of all rounds"))
+        if self._chain is None and not evidence.chains:
+            self._chain = chain_of_snapshot(reading.survey, plan, newest)
+            self._low = self._low if self._chain is None else max(self._low, self._chain.end[1])
         disks = [reading.survey.replicas[number].plan for number in newest.replicas]
         self._is_lake = all(each.is_archived for each in disks)
         if self._is_lake:
             self._asked += f" --cluster {shlex.quote(plan.key)}"
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
-        high = newest.interval.high if _is_last(reading.survey, rounds) else None
+        high = newest.interval.high if is_last_round(reading.survey, rounds) else None
         safety, self._undecided = quorum_disks(reading.survey, plan)
         self._sets: Sequence[VoterSet] = sets_from(self._chain, self._low) if self._chain else ()
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
         known = () if safety is None else safety.disks
-        self._copies = surviving_copies(reading.survey, plan, self._chain, known, voters, gone, newest.replicas)
+        copies = surviving_copies(reading.survey, plan, self._chain, known, voters, gone, newest.replicas)
+        tried = [self._tried(copy) for copy in copies]
+        self._copies = sorted(tried, key=lambda copy: copy.excluded is not None)
         self._ranked = [copy for copy in self._copies if copy.excluded is None]
         self._is_end_proven = self._has_majority_of_now() or self._has_every_broker()
         # A backup says nothing of what was committed after it.
         self._high = None if high is None or high < self._low or not self._is_end_proven else high
+
+    def _tried(self, copy: SurvivingCopy) -> SurvivingCopy:
+        """The copy, not ranked where a rescue cannot build a state from all of it."""
+        if copy.excluded is not None:
+            return copy
+        replica = self._reading.survey.replicas[copy.number].plan
+        with self._reading.settings.open_storage(replica.root) as storage:
+            found = dry_run(storage, replica, copy.end_offset)
+        if found.problem is None:
+            return copy
+        return replace(copy, excluded=f"no state can be built from it: {found.problem}", usable_to=found.to_offset)
 
     def _has_majority_of_now(self) -> bool:
         """Whether a majority of the voters' disks is here, none of them said to be gone."""
@@ -216,7 +205,7 @@ class _Planner:
             reason,
             tuple(steps),
             tuple(outcomes),
-            0 if verdict is RescueVerdict.STANDS else None,
+            self._chosen() if verdict is RescueVerdict.STANDS else None,
             tuple(sorted(newest.ids)) if newest is not None else (),
             newest.kraft_version if newest is not None else 0,
             tuple(sorted(self._gone)),
@@ -228,6 +217,13 @@ class _Planner:
             self._is_end_proven,
             self._again(),
         )
+
+    def _chosen(self) -> int:
+        """The place of the copy to go on from: the best, or the one that can be used furthest."""
+        if self._ranked:
+            return 0
+        usable = [place for place, copy in enumerate(self._copies) if copy.usable_to is not None]
+        return max(usable, key=lambda place: (self._copies[place].last_epoch, self._copies[place].usable_to or 0))
 
     # Whether there is a plan
 
@@ -260,6 +256,15 @@ class _Planner:
             lost = f"or name what is lost: kraft-audit rescue-plan {self._asked} --gone {away}"
             below = f"into a folder to read with --lake {self._path}" if self._is_lake else f"below {self._path}"
             return undecided, reason, [f"Copy {disks} {below}, {lost}"]
+        usable = max(
+            (copy for copy in self._copies if copy.usable_to is not None),
+            key=lambda copy: (copy.last_epoch, copy.usable_to),
+            default=None,
+        )
+        if not self._ranked and usable is not None:
+            reason = f"Go on from {usable.name} up to offset {usable.usable_to}, the end of its last whole operation: "
+            reason += f"{usable.excluded}."
+            return RescueVerdict.STANDS, reason, list(self._steps(usable))
         if not self._ranked:
             which = listed([copy.name for copy in tied or self._copies])
             return undecided, f"No copy can be ranked: {which}: {(tied or self._copies)[0].excluded}.", []
@@ -318,11 +323,12 @@ class _Planner:
             yield f"Keep the disks of {listed(others)} as they are: copy them before anything starts."
         brokers = self._uncaptured_brokers()
         if brokers:
-            yield f"Brokers {listed(brokers)} hold copies of this log too: add their node dirs and ask again."
+            yield f"Add the node dirs of {nouns('broker', brokers)}, which hold copies of this log too, and ask again."
         if best.node_id is not None:
             gone = f" --gone {pasted_ids(self._gone)}" if self._gone else ""
             # A broker's id cannot be a controller's, unless it is both.
             named = "" if best.is_voter else " --node-id NODE --endpoint HOST:PORT"
+            named += "" if best.usable_to is None else f" --to {best.usable_to}"
             words = f"kraft-audit rescue {self._asked}{gone} --from {best.node_id} --out rescued-{best.node_id}{named}"
             yield f"Build the node dir to go on with, and get the procedure: {words}"
 
@@ -357,21 +363,3 @@ class _Planner:
             log = BranchLog(self._reading, copy.branch, beyond=beyond)
             self._states[key] = state_at(log, offset=end_offset - 1)
         return self._states[key]
-
-
-def committed_on_two_branches(evidence: QuorumEvidence) -> tuple[Proof, Proof] | None:
-    """Two proofs of commitment that no one log can satisfy; None where one log satisfies all."""
-    proofs = {(proof.offset, proof.epoch): proof for proof in proofs_of_commitment(evidence) if proof.offset > 0}
-    for first, second in combinations(sorted(proofs), 2):
-        chains = evidence.chains
-        if chains and not any(_may_hold(chain, *first) and _may_hold(chain, *second) for chain in chains):
-            return proofs[first], proofs[second]
-    return None
-
-
-def _may_hold(chain: LogChain, offset: int, epoch: int) -> bool:
-    """Whether a log that begins with this chain may have a record of this epoch before this offset."""
-    if offset > chain.end[1]:
-        return epoch >= chain.end[0]
-    known = chain.epoch_at(offset - 1)
-    return known is None or known == epoch

@@ -29,7 +29,11 @@ Record = tuple[str, int, Mapping[str, Any]]
 
 
 class UnknownStateError(ValueError):
-    """A record that cannot be part of a state: unknown, or not decoded."""
+    """A record that cannot be part of a state: unknown, or not decoded. `offset`: below it nothing is wrong."""
+
+    def __init__(self, text: str, offset: int | None = None) -> None:
+        super().__init__(text)
+        self.offset = offset
 
 
 def _names(*fields: str) -> Callable[[Mapping[str, Any]], Hashable]:
@@ -98,7 +102,9 @@ class StateRecords:
         """Applies the records of a batch, whose secrets may be fingerprints. Raises UnknownStateError."""
         for record in records:
             if record.message is None or record.fields is None:
-                raise UnknownStateError(f"the record at offset {record.raw.offset} could not be decoded")
+                raise UnknownStateError(
+                    f"the record at offset {record.raw.offset} could not be decoded", record.raw.offset
+                )
             name = record.message.name
             if name == "BeginTransactionRecord":
                 self._open = []
@@ -147,7 +153,9 @@ class StateRecords:
         elif name == "BrokerRegistrationChangeRecord":
             self._change_broker(fields["brokerId"], *_broker_change(fields))
         elif name not in WITHOUT_EFFECT:
-            raise UnknownStateError(f"{name} at offset {record.raw.offset}: nothing says what it leaves")
+            raise UnknownStateError(
+                f"{name} at offset {record.raw.offset}: nothing says what it leaves", record.raw.offset
+            )
 
     def _forget_configs(self, topic: str) -> None:
         """A topic's configs go with it (ConfigurationsDelta)."""

@@ -19,7 +19,7 @@ from kraft_audit.recovery.may_i.electorate import NO_EPOCH, VoterDisk
 from kraft_audit.text.readable import time_text
 from kraft_codec.storage.random_access import join
 
-FORGETFUL: Final = "it forgot its vote (quorum-state is missing or older than its own elections)"
+FORGETFUL: Final = "its quorum-state is older than its own elections: the disk was restored, or forgot its vote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ class SurvivingCopy:
 
     `snapshot` is the source of the snapshot that it stands for, None for a log. `excluded`: why it is not ranked.
     `archived_ms`: when a lake read it, None for a disk; `path` is then the lake. `last_record_ms` is the append time of
-    its last record, None where nothing says it.
+    its last record, None where nothing says it. `usable_to` is the offset up to which a state can be built from a copy
+    that is not ranked as it cannot be built from all of it.
     """
 
     number: int
@@ -45,6 +46,7 @@ class SurvivingCopy:
     excluded: str | None = None
     archived_ms: int | None = None
     last_record_ms: int | None = None
+    usable_to: int | None = None
 
     @property
     def end(self) -> tuple[int, int]:
@@ -132,7 +134,9 @@ def _copy(
     if newest is not None and is_snapshot:
         last_record_ms = newest.timestamp_ms
     is_voter = captured.node_id in voters
-    is_forgetful = is_voter and any(
+    # A missing quorum-state says nothing of the log, and a rescued dir has a new one above all epochs.
+    is_forgetful = is_voter and replica.quorum_state is not None
+    is_forgetful = is_forgetful and any(
         disk.forgotten_to != NO_EPOCH
         for disk in disks
         if disk.is_captured and (disk.node_id, disk.directory_id) == captured.key
