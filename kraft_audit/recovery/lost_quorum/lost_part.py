@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.losses.replica_disks import data_dirs
 from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan
+from kraft_audit.recovery.restore.restore_kit import INTERNAL_TOPICS
 from kraft_audit.recovery.restore.stray_logs import shown_folder
 from kraft_audit.replay.cluster_state import ClusterState
 from kraft_audit.text.shell_commands import UnwritableError, quoted
@@ -87,6 +88,52 @@ def moved_logs(storage: Storage, plan: ClusterPlan, at_cut: ClusterState, at_end
             )
         )
     return sorted(logs, key=lambda log: (log.topic, log.partition, log.to_broker))
+
+
+@dataclass(frozen=True, slots=True)
+class StrayLogs:
+    """A partition of the lost part that the rescued state does not know: brokers rename its logs to -stray.
+
+    `kind` says what happened to it. `folders` are by broker where its logs lie, None where no data dir was read.
+    """
+
+    topic: str
+    partition: int
+    kind: str
+    folders: tuple[tuple[int, str | None], ...]
+
+    @property
+    def text(self) -> str:
+        where = ", ".join(f"broker {broker}" + (f" {folder}" if folder else "") for broker, folder in self.folders)
+        return f"{self.topic}-{self.partition} ({where})"
+
+
+NEW_TOPIC: Final = "new topics"
+INTERNAL_TOPIC: Final = "internal topics"
+MADE_AGAIN: Final = "topics deleted and made again"
+ADDED: Final = "added partitions"
+
+
+def stray_logs(storage: Storage, plan: ClusterPlan, at_cut: ClusterState, newest: ClusterState) -> list[StrayLogs]:
+    """Every partition that the newest state has and the state at the cut has not."""
+    known = {(row["topic_id"], row["partition"]) for row in at_cut.existing("partition_changes")}
+    topics = {row["topic"]: row["topic_id"] for row in at_cut.existing("topic_changes")}
+    rows = [row for row in newest.existing("partition_changes") if (row["topic_id"], row["partition"]) not in known]
+    if not rows:
+        return []
+    folders = {
+        (data_dir.broker_id, entry.name): shown_folder(plan, join(data_dir.path, entry.name))
+        for data_dir in data_dirs(storage, plan)
+        for entry in data_dir.listing.entries
+    }
+    strays = []
+    for row in rows:
+        name, topic_id = row["topic"], topics.get(row["topic"])
+        kind = INTERNAL_TOPIC if name in INTERNAL_TOPICS else NEW_TOPIC if topic_id is None else MADE_AGAIN
+        kind = ADDED if topic_id == row["topic_id"] else kind
+        places = tuple((broker, folders.get((broker, f"{name}-{row['partition']}"))) for broker in row["replicas"])
+        strays.append(StrayLogs(name, row["partition"], kind, places))
+    return sorted(strays, key=lambda stray: (stray.kind, stray.topic, stray.partition))
 
 
 def _holder(row: Mapping[str, Any]) -> int:

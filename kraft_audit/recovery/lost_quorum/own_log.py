@@ -158,8 +158,6 @@ def dry_run(storage: Storage, replica: ReplicaPlan, end_offset: int) -> DryRun:
     except UnknownStateError as error:
         problem, limit = str(error), error.offset
     else:
-        if cut.records.redacted:
-            return DryRun("its state holds secrets, and a lake keeps only their fingerprints")
         if not cut.records.is_in_transaction:
             return DryRun()
         problem, limit = "a metadata transaction is open at its end", cut.end_offset

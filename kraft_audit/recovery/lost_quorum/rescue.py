@@ -18,7 +18,15 @@ from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.reading import ClusterReading
 from kraft_audit.recovery.feature_levels import UNFINISHED_MIGRATION
-from kraft_audit.recovery.lost_quorum.lost_part import LostBrokers, MovedLog, dropped_replicas, lost_brokers, moved_logs
+from kraft_audit.recovery.lost_quorum.lost_part import (
+    LostBrokers,
+    MovedLog,
+    StrayLogs,
+    dropped_replicas,
+    lost_brokers,
+    moved_logs,
+    stray_logs,
+)
 from kraft_audit.recovery.lost_quorum.own_log import CutState, lock_holder, state_at_cut
 from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, new_directory_id, write_node_dir
@@ -74,7 +82,7 @@ class Rescue:
     controllers whose registrations stay. `moved_logs`: what to copy back of partitions reassigned in the lost part.
     `revoked_acls`: those that the lost part revoked. `others`: the other voters of a static quorum with their
     endpoints, "HOST:PORT" where nothing names it. `lost_brokers`: brokers whose disks are lost with the controllers'.
-    `dropped`: by broker, the partitions whose ISR it left in the lost part.
+    `dropped`: by broker, the partitions whose ISR it left in the lost part. `strays`: partitions of the lost part.
     """
 
     out: str
@@ -95,6 +103,7 @@ class Rescue:
     revoked_acls: tuple[Acl, ...]
     lost_brokers: LostBrokers
     dropped: Mapping[int, tuple[str, ...]]
+    strays: tuple[StrayLogs, ...] = ()
 
 
 def rescue(
@@ -143,6 +152,7 @@ def rescue(
         tuple(sorted(restorable_state(at_cut).acls - restorable_state(newest).acls)),
         lost_brokers(plan, [broker for broker, _ in brokers], partitions, node.node_id),
         dropped_replicas(at_cut, newest),
+        tuple(stray_logs(storage, cluster, at_cut, newest)),
     )
     declare(rescue, cluster, replica)
     return rescue

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kraft_audit.recovery.lost_quorum.lost_part import INTERNAL_TOPIC
 from kraft_audit.recovery.lost_quorum.rescue import Rescue, all_nodes
 from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
 from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_steps, acl_text
@@ -99,7 +100,8 @@ def _before(rescue: Rescue) -> Steps:
         yield ProcedureStep(
             "Before anything is moved, write down what brings the lost part back:",
             commands=(
-                f"kraft-audit restore-kit {shlex.quote(rescue.out)} --only-lost --out {shlex.quote(_kit(rescue))}",
+                f"kraft-audit restore-kit {shlex.quote(rescue.out)} --only-lost{_internal(rescue)} --out "
+                f"{shlex.quote(_kit(rescue))}",
             ),
         )
     if rescue.moved_logs:
@@ -178,8 +180,28 @@ def _old_majority(rescue: Rescue) -> str:
     )
 
 
+def _strays(rescue: Rescue) -> ProcedureStep:
+    """Every log that the rescued state does not know: acknowledged records stay in it until it is moved back."""
+    groups: dict[str, list[str]] = {}
+    for stray in rescue.strays:
+        groups.setdefault(stray.kind, []).append(stray.text)
+    known = "".join(f" {kind.capitalize()}: {_shortened(texts)}." for kind, texts in groups.items())
+    unknown = "" if known else " No copy shows which these are."
+    return ProcedureStep(
+        "Keep clients away. Brokers rename the logs of partitions that the rescued state does not know to -stray; "
+        f"acknowledged records are in them.{known}{unknown} On every broker, for each of its log dirs, list all of "
+        "them; each needs its topic and partition again, and is then moved back as the end of restore.sh says:",
+        commands=('find "$DATA_DIR" -maxdepth 1 -name "*-stray"',),
+    )
+
+
 def _kit(rescue: Rescue) -> str:
     return f"{rescue.out}-kit"
+
+
+def _internal(rescue: Rescue) -> str:
+    """Kafka makes its own topics again by itself, but empty, and their logs of before stay strays."""
+    return " --internal-topics" if any(stray.kind == INTERNAL_TOPIC for stray in rescue.strays) else ""
 
 
 def _needs_kit(rescue: Rescue) -> bool:
@@ -291,21 +313,21 @@ def _after(rescue: Rescue) -> Steps:
     source = rescue.source
     lost = [*source.loses, *rescue.lost_after_cut]
     server = _server(rescue)
-    created = [o.subject for o in lost if o.kind == "topic" and o.change == "created"]
     deleted = [o.subject.split(" ")[0] for o in [*source.brings_back, *lost] if _is_deleted(o, "topic")]
     ask = f"--bootstrap-server {shlex.quote(server)}"
-    if _needs_kit(rescue):
-        topics = (
-            f" Topics that are lost: {_shortened(created)}. Their brokers rename the logs to -stray." if created else ""
-        )
-        yield ProcedureStep(
-            f"Bring the lost part back, then do what the end of the script says of old logs.{topics}",
-            commands=(f"BOOTSTRAP_SERVER={shlex.quote(server)} bash {shlex.quote(_kit(rescue) + '/restore.sh')}",),
-        )
+    if not loses_nothing(rescue):
+        yield _strays(rescue)
     if deleted:
         yield ProcedureStep(
-            f"Topics that come back empty: {_shortened(deleted)}. Delete them again.",
+            f"Topics that come back empty: {_shortened(deleted)}. Delete them again, before the lost part is back: one "
+            "of them may have been made again under its name.",
             commands=tuple(f"kafka-topics {ask} --delete --topic {shlex.quote(topic)}" for topic in deleted),
+        )
+    if _needs_kit(rescue):
+        yield ProcedureStep(
+            "Bring the lost part back, then do what the end of the script says of old logs. Only then let clients come "
+            "back.",
+            commands=(f"BOOTSTRAP_SERVER={shlex.quote(server)} bash {shlex.quote(_kit(rescue) + '/restore.sh')}",),
         )
     rights = [o.subject for o in [*source.brings_back, *lost] if o.kind in RIGHTS and o.change != "created"]
     revoked = [*map(acl_text, rescue.revoked_acls), *rights]

@@ -121,6 +121,10 @@ def _lost_topics(
                 yield name, topic
             elif before != topic:
                 notes[LeftOut("topic", name, "both logs changed it: the cluster deleted it")] = None
+        elif is_new and before is not None and before.topic_id == now.topic_id:
+            reason = f"it was deleted and made again in the lost log: delete the topic that is there ({now.topic_id})"
+            notes[LeftOut("topic", name, f"{reason} before this script creates the lost one")] = None
+            yield name, topic
         elif is_new and now.topic_id != topic.topic_id:
             reason = f"there is another topic of this name, {now.topic_id}; the lost one was {topic.topic_id}"
             notes[LeftOut("topic", name, reason)] = None

@@ -47,7 +47,8 @@ class KitRequest:
 class RestoreKit:
     """The commands in their order, the blanks to fill in first, and what no command brings back.
 
-    `wanted` is the state that they bring back, `topics` the topics in it that they create, with the ids that they had.
+    `wanted` is the state that they bring back, `topics` the topics in it that they create, with the ids that they had;
+    of topics that get more partitions these partitions.
     """
 
     restored: tuple[Restored, ...]
@@ -65,13 +66,14 @@ class RestoreKit:
 def restore_kit(
     state: RestorableState, request: KitRequest, known: Mapping[str, RestorableTopic] | None = None
 ) -> RestoreKit:
-    """The kit for a state. `known`: topics that the cluster has already."""
+    """The kit for a state. `known`: topics that the cluster has already; one that was made again is deleted first."""
+    known = {name: topic for name, topic in (known or {}).items() if _is_same(topic, state.topics.get(name))}
     wanted, left_out = (state, []) if request.internal_topics else without_internal_topics(state)
     server = SERVER if request.bootstrap_server is None else request.bootstrap_server
     config = () if request.command_config is None else ("--command-config", request.command_config)
     commands = RestoreCommands(wanted, ("--bootstrap-server", server, *config), any_brokers=request.any_brokers)
     restored: list[Restored] = []
-    for step in commands.steps(known or {}):
+    for step in commands.steps(known):
         if isinstance(step, LeftOut):
             left_out.append(step)
             continue
@@ -84,7 +86,15 @@ def restore_kit(
     blanks = {blank.name: blank for step in restored for blank in step.command.blanks}
     created = {step.subject for step in restored if step.kind == "topic"}
     topics = {name: topic for name, topic in wanted.topics.items() if name in created}
+    for name in (step.subject for step in restored if step.kind == "partitions"):
+        old = known[name].replicas
+        added = {number: replicas for number, replicas in wanted.topics[name].replicas.items() if number not in old}
+        topics[name] = replace(wanted.topics[name], replicas=added)
     return RestoreKit(tuple(restored), tuple(left_out), tuple(blanks.values()), wanted, topics)
+
+
+def _is_same(known: RestorableTopic, wanted: RestorableTopic | None) -> bool:
+    return wanted is None or wanted.topic_id == known.topic_id
 
 
 def with_notes(kit: RestoreKit, notes: Iterable[LeftOut]) -> RestoreKit:

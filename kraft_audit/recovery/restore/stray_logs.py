@@ -93,14 +93,14 @@ def old_log_steps(logs: Sequence[OldLog], next_producer_id: int | None = None) -
     if not topics:
         return
     yield "Records come back only from the old logs. Never delete a folder that ends in -stray. In this order:"
-    yield f"1. Run this script, so that there is a topic with a new id: {listed(topics)}."
+    yield f"1. Run this script, so that these topics have all of their partitions: {listed(topics)}."
     epochs = ", ".join(f"{log.topic} {log.leader_epoch}" for log in {log.topic: log for log in logs}.values())
     yield "2. Restart every broker with a replica of them: it renames old logs to -stray, and the leader epochs rise."
     yield f"   Again until each partition's is above the one that the old topic had ({epochs}); the last line of"
     yield "   leader-epoch-checkpoint in the new log's folder shows it. At a lower one the leader drops the epochs of"
     yield "   old records, and followers that know them stay out of the ISR."
     yield "3. Stop all of these brokers: a leader without the old log would make the others truncate theirs."
-    yield "4. In each data dir, with the new topic's id in TOPIC_ID (kafka-topics --describe shows it as TopicId):"
+    yield "4. In each data dir, with the topic's id of now in TOPIC_ID (kafka-topics --describe shows it as TopicId):"
     yield f"     {' && '.join(_moved('DIR', 'NAME-PARTITION', 'DIR/NAME-PARTITION'))}"
     for log in logs:
         if log.folder is not None:
