@@ -130,10 +130,18 @@ def _print(lines: Output, rescue: Rescue, steps: Sequence[ProcedureStep]) -> Non
     node = rescue.node
     lines.text(f"{rescue.out}: node {node.node_id}, directory id {node.directory_id}, {node.host}:{node.port}")
     lines.text(f"state of {rescue.source.copy.name} before offset {rescue.cut}; log start offset {rescue.offset}")
-    for number, step in enumerate(steps, start=1):
-        lines.text(f"{f'{number}.':<{STEP_NUMBER_WIDTH}}{step.text}", hanging=STEP_NUMBER_WIDTH)
+    notes = []
+    for number, step in enumerate((step for step in steps if not step.is_note), start=1):
+        what, more = step.sentences
+        lines.text(f"{f'{number}.':<{STEP_NUMBER_WIDTH}}{what}", hanging=STEP_NUMBER_WIDTH)
         for line in (*step.settings, *step.commands):
             lines.text(" " * STEP_NUMBER_WIDTH + line)
+        notes += [(f"{number}.", more)] if more else []
+    notes += [("", step.text) for step in steps if step.is_note]
+    lines.text("")
+    lines.text("To know:")
+    for name, text in notes:
+        lines.text(f"{name:<{STEP_NUMBER_WIDTH}}{text}", hanging=STEP_NUMBER_WIDTH)
 
 
 def _endpoint(text: str) -> tuple[str, int]:

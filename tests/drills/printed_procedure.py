@@ -9,7 +9,11 @@ from typing import Final
 INDENT: Final = " " * 6
 STEP: Final = re.compile(r"[0-9]+\. +(.*)")
 SETTING: Final = re.compile(r"[a-z.]+=.*")
-COMMAND: Final = re.compile(r"(?:[A-Z_]+=\S+ )?(kafka-[a-z-]+|kraft-audit|cp|mv|rm|printf|bash) .*")
+COMMAND: Final = re.compile(r"(?:[A-Z_]+=\S+ )?(kafka-[a-z-]+|kraft-audit|cp|mv|rm|printf|bash|find) .*")
+NOTES: Final = "To know:"
+NOTE: Final = re.compile(r"(?:([0-9]+)\.)? +(.*)")
+LINES_MAX: Final = 25
+"""Of a procedure before its notes: somebody reads it at three in the morning."""
 PROGRAM: Final = re.compile(
     r"\b(?:kafka-[a-z-]+\.sh|kafka-(?:topics|storage|metadata-quorum|acls|configs)|kraft-audit)\b"
 )
@@ -25,9 +29,13 @@ class PrintedStep:
 
 
 def printed_steps(output: str) -> list[PrintedStep]:
-    """The steps of what the command printed. A command within a sentence, which no reader can paste, fails."""
+    """The steps of what the command printed, each with its notes; what is only a note is a step at the end.
+
+    A command within a sentence, which no reader can paste, fails.
+    """
     steps: list[PrintedStep] = []
-    for line in output.splitlines():
+    printed, _, notes = output.partition(f"\n{NOTES}\n")
+    for line in printed.splitlines():
         started = STEP.fullmatch(line)
         if started is not None:
             assert PROGRAM.search(started[1]) is None, f"a command within a sentence: {line}"
@@ -42,4 +50,12 @@ def printed_steps(output: str) -> list[PrintedStep]:
                 assert COMMAND.fullmatch(text), f"neither a setting nor a command: {line}"
                 steps[-1] = PrintedStep(step.text, step.settings, (*step.commands, text))
     assert steps, output
+    for line in notes.splitlines():
+        note = NOTE.fullmatch(line)
+        assert note is not None, line
+        if note[1] is None:
+            steps.append(PrintedStep(note[2], {}, ()))
+        else:
+            step = steps[int(note[1]) - 1]
+            steps[int(note[1]) - 1] = PrintedStep(f"{step.text} {note[2]}", step.settings, step.commands)
     return steps

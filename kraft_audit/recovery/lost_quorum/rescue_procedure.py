@@ -6,6 +6,7 @@ Each step stands here because leaving it out was seen to lose data or to split t
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,13 +24,26 @@ from kraft_audit.text.shell_commands import UnwritableError
 
 @dataclass(frozen=True, slots=True)
 class ProcedureStep:
-    """A step: what to do, the lines that go into a config file, and the commands, as they can be pasted."""
+    """A step: what to do, the lines that go into a config file, and the commands, as they can be pasted.
+
+    `is_note`: there is nothing to do at once, but something to know.
+    """
 
     text: str
     settings: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    is_note: bool = False
+
+    @property
+    def sentences(self) -> tuple[str, str]:
+        """What to do, in one sentence, and the rest."""
+        if self.is_note:
+            return "", self.text
+        parts = _SENTENCE_END.split(self.text, maxsplit=1)
+        return parts[0], parts[1] if len(parts) > 1 else ""
 
 
+_SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
 BROKER_STOP_S: Final = 90
 """SIGTERM does not end a broker without a quorum within this time (Kafka 4.3)."""
 FORGET_VOTERS: Final = 'rm -f "$BROKER_DIR"/__cluster_metadata-0/quorum-state'
@@ -90,8 +104,8 @@ def _before(rescue: Rescue) -> Steps:
         )
     else:
         yield ProcedureStep(
-            f"Stop all brokers ({brokers}); without a quorum a broker does not stop by itself: kill -9 after "
-            f"{BROKER_STOP_S} s. Back up their data dirs: a broker that runs while the rescued state loads deletes the "
+            f"Stop all brokers ({brokers}), with kill -9 after {BROKER_STOP_S} s, and back up their data dirs. Without "
+            "a quorum a broker does not stop by itself. A broker that runs while the rescued state loads deletes the "
             "logs of lost topics."
         )
         if not rescue.plan.is_end_proven:
@@ -188,9 +202,9 @@ def _strays(rescue: Rescue) -> ProcedureStep:
     known = "".join(f" {kind.capitalize()}: {_shortened(texts)}." for kind, texts in groups.items())
     unknown = "" if known else " No copy shows which these are."
     return ProcedureStep(
-        "Keep clients away. Brokers rename the logs of partitions that the rescued state does not know to -stray; "
-        f"acknowledged records are in them.{known}{unknown} On every broker, for each of its log dirs, list all of "
-        "them; each needs its topic and partition again, and is then moved back as the end of restore.sh says:",
+        "Keep clients away, and list the logs that the rescued state does not know, on every broker and in each of its "
+        f"log dirs: brokers renamed them to -stray. Acknowledged records are in them.{known}{unknown} Each needs its "
+        "topic and partition again, and is then moved back as the end of restore.sh says.",
         commands=('find "$DATA_DIR" -maxdepth 1 -name "*-stray"',),
     )
 
@@ -339,20 +353,25 @@ def _after(rescue: Rescue) -> Steps:
         )
     elif not loses_nothing(rescue):
         yield ProcedureStep(
-            "What was revoked in the lost part is valid again (ACL, SCRAM, tokens, quotas): rotate what matters."
+            "What was revoked in the lost part is valid again (ACL, SCRAM, tokens, quotas): rotate what matters.",
+            is_note=True,
         )
     if not loses_nothing(rescue):
         yield ProcedureStep(
             "ISR and ELR are those of the rescued state: a replica that was dropped in the lost part may lead and "
-            "truncate acknowledged data without an unclean election. Compare the partitions' log ends first."
+            "truncate acknowledged data without an unclean election. Compare the partitions' log ends first.",
+            is_note=True,
         )
     levels = ", ".join(f"{name}={level}" for name, level in sorted(rescue.features.items()))
     kraft_version = 0 if rescue.node.is_static else 1
-    yield ProcedureStep(f"Feature levels are those of the rescued state: {levels}; kraft.version={kraft_version}.")
+    yield ProcedureStep(
+        f"Feature levels are those of the rescued state: {levels}; kraft.version={kraft_version}.", is_note=True
+    )
     if rescue.ghosts:
         yield ProcedureStep(
             f"Registrations of controllers {listed(rescue.ghosts)} stay. Where they are gone, metadata.version 4.4-IV2 "
-            "cannot be reached until each was started once with its id (KAFKA-20295)."
+            "cannot be reached until each was started once with its id (KAFKA-20295).",
+            is_note=True,
         )
 
 
