@@ -37,16 +37,19 @@ class FileKind(enum.StrEnum):
     RESCUE_DECLARATION = "rescue_declaration"
     BROKER_DISKS = "broker_disks"
     CONFIGURATION = "configuration"
+    CAPTURE_NOTE = "capture_note"
 
 
 NODE_KINDS: Final = frozenset(
     {
         *(FileKind.META_PROPERTIES, FileKind.BOOTSTRAP_SNAPSHOT, FileKind.CLEAN_SHUTDOWN, FileKind.OFFSET_CHECKPOINT),
-        *(FileKind.RESCUE_DECLARATION, FileKind.BROKER_DISKS, FileKind.CONFIGURATION),
+        *(FileKind.RESCUE_DECLARATION, FileKind.BROKER_DISKS, FileKind.CONFIGURATION, FileKind.CAPTURE_NOTE),
     }
 )
 RESCUE_DECLARATION_NAME: Final = "rescue.json"
 """No file of Kafka's: `kraft-audit rescue` leaves it in a node dir that it wrote."""
+CAPTURE_NOTE_NAME: Final = "kraft-capture.json"
+"""No file of Kafka's: kraft-capture leaves it in a node dir of its archives."""
 CONFIGURATION_NAMES: Final = ("controller.properties", "broker.properties", "server.properties")
 """A node's configuration. Kafka reads it from elsewhere: it is beside or above a node dir where somebody copied it."""
 
@@ -65,6 +68,7 @@ _WHOLE_NAMES: Final = {
     "replication-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
     "cleaner-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
     RESCUE_DECLARATION_NAME: FileKind.RESCUE_DECLARATION,
+    CAPTURE_NOTE_NAME: FileKind.CAPTURE_NOTE,
     **dict.fromkeys(CONFIGURATION_NAMES, FileKind.CONFIGURATION),
 }
 _SUFFIXES: Final = {

@@ -23,6 +23,7 @@ from kraft_codec.files.state_files import (
     OffsetEntry,
     PartitionMetadata,
     QuorumState,
+    parse_capture_note,
     parse_clean_shutdown,
     parse_leader_epoch_checkpoint,
     parse_offset_checkpoint,
@@ -103,6 +104,11 @@ def read_meta(storage: Storage, replica: ReplicaDir) -> tuple[MetaProperties | N
 def read_quorum_state(storage: Storage, replica: ReplicaDir) -> tuple[QuorumState | None, tuple[Damage, ...]]:
     """`quorum-state`; None where it is absent (epoch 0, no vote: as Kafka takes it) or damaged."""
     return _read_one(storage, replica, FileKind.QUORUM_STATE, MAX_JSON_BYTES, parse_quorum_state)
+
+
+def read_capture_note(storage: Storage, replica: ReplicaDir) -> int | None:
+    """When kraft-capture had read the node dir, by the clock of its host; None where no whole note of it says that."""
+    return _read_one(storage, replica, FileKind.CAPTURE_NOTE, MAX_JSON_BYTES, parse_capture_note)[0]
 
 
 def read_leader_epochs(storage: Storage, replica: ReplicaDir) -> tuple[EpochEntry, ...]:

@@ -236,6 +236,14 @@ def format_clean_shutdown(shutdown: CleanShutdown) -> bytes:
     return _compact_json({"version": shutdown.version, "brokerEpoch": shutdown.broker_epoch})
 
 
+def parse_capture_note(data: bytes) -> int:
+    """When kraft-capture had read a node dir, as `kraft-capture.json` in its archives says."""
+    time_ms = _parse_json_object(data).get("read_to_ms")
+    if not _is_integer(time_ms):
+        raise CodecError(Reason.BAD_FILE, 0, "read_to_ms is not an integer")
+    return time_ms
+
+
 def _compact_json(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 

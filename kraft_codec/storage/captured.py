@@ -269,6 +269,14 @@ class CapturedStorage(Storage):
             return None
         return held if isinstance(held, int) else 0
 
+    def noted_ms(self, path: str) -> int | None:
+        """See Storage."""
+        folder = self.folder_of(path)
+        try:
+            return None if folder is None else int(self._replica(folder).manifest["at_ms"])
+        except CodecError:
+            return None
+
     def _replica(self, folder: str) -> CapturedReplica:
         if not self._has_read_ahead:
             self._has_read_ahead = True

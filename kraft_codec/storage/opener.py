@@ -164,6 +164,7 @@ class JoinedStorage(Storage):
         self._mounts: dict[str, Storage] = {}
         self._opened: dict[str, str] = {}
         self._given: dict[str, str] = {}
+        self._named = location[1:-1].split(",") if location[:1] == "{" else []
         names = [_names(path) for path in paths]
         shared = next((place for place, each in enumerate(zip(*names, strict=False)) if len(set(each)) > 1), None)
         common = names[0][: min(map(len, names)) if shared is None else shared]
@@ -215,6 +216,17 @@ class JoinedStorage(Storage):
         """See Storage."""
         mount = self._mount_of(path)
         return None if mount is None else self._mounts[mount].held_end_offset(path[len(mount) :].lstrip("/"))
+
+    def noted_ms(self, path: str) -> int | None:
+        """See Storage."""
+        mount = self._mount_of(path)
+        return None if mount is None else self._mounts[mount].noted_ms(path[len(mount) :].lstrip("/"))
+
+    def path_number(self, path: str) -> int | None:
+        """See Storage; what a pattern matched comes in the order of its names, which says nothing."""
+        mount = self._mount_of(path)
+        opened = None if mount is None else self._opened[mount]
+        return self._named.index(opened) if opened in self._named else None
 
     def close(self) -> None:
         """Closes all of them."""

@@ -192,6 +192,14 @@ class Storage(Closeable):
         """
         return None
 
+    def noted_ms(self, path: str) -> int | None:
+        """When a copier had read what lies in a folder, as it noted by its host's clock; None: unknown."""
+        return None
+
+    def path_number(self, path: str) -> int | None:
+        """The place of the given path that holds a folder, where several paths were named one by one; else None."""
+        return None
+
     def list_ahead(self, paths: Sequence[str]) -> None:  # most bytes are near
         """Folders that are listed next, log dirs in them too: a store that is far away is asked for all at once."""
 

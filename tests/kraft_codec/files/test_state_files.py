@@ -23,6 +23,7 @@ from kraft_codec.files.state_files import (
     format_offset_checkpoint,
     format_partition_metadata,
     format_quorum_state,
+    parse_capture_note,
     parse_clean_shutdown,
     parse_leader_epoch_checkpoint,
     parse_offset_checkpoint,
@@ -238,6 +239,13 @@ def test_partition_metadata_of_the_metadata_topic() -> None:
     text = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
     assert len(text) == 43
     assert format_partition_metadata(PartitionMetadata(0, state_files.METADATA_TOPIC_ID)) == text
+
+
+def test_a_note_of_kraft_capture_says_when_it_had_read() -> None:
+    assert parse_capture_note(b'{"version":"0.1.0",\n "read_from_ms":4,\n "read_to_ms":5}') == 5
+    for data in (b"", b"[]", b"{}", b'{"read_to_ms":null}', b'{"read_to_ms":true}', b'{"read_to_ms":5.5}', b"\xff"):
+        with pytest.raises(CodecError):
+            parse_capture_note(data)
 
 
 def test_clean_shutdown_of_old_and_new_releases() -> None:
