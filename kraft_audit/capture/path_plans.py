@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cmp_to_key
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from kraft_audit.capture.configurations import Configurations
 from kraft_audit.capture.file_beginnings import PAGE_BYTES, read_beginning
@@ -14,13 +13,13 @@ from kraft_audit.capture.foreign_disks import FoundDisk, homes
 from kraft_audit.capture.histories import named_voters
 from kraft_audit.capture.log_dialect import decided, found_dialects
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
+from kraft_audit.capture.planned_order import DiscoveredReplica, numbered_in_time
 from kraft_audit.capture.replica import OpenStorage
-from kraft_audit.text.readable import natural
 from kraft_codec.errors import ChoiceError, Damage, InputError, Reason
 from kraft_codec.file_names import FileKind, printable
 from kraft_codec.files.discovery import FileEntry, ReplicaDir, discover
 from kraft_codec.files.indexes import PREALLOCATED_OFFSET_INDEX_BYTES
-from kraft_codec.files.logdir import missing_segments, read_meta, read_quorum_state
+from kraft_codec.files.logdir import missing_segments, read_capture_note, read_meta, read_quorum_state
 from kraft_codec.schemas import Dialect
 from kraft_codec.storage.random_access import Storage
 
@@ -32,6 +31,7 @@ LEFT_OUT = frozenset(
         FileKind.OFFSET_CHECKPOINT,
         FileKind.BROKER_DISKS,
         FileKind.CONFIGURATION,
+        FileKind.CAPTURE_NOTE,
         FileKind.TEMPORARY,
         FileKind.DELETED,
     }
@@ -41,29 +41,7 @@ LEFT_OUT = frozenset(
 # No replica lies in links and special files, or its owner knows: they are reported with the remedy.
 _SKIPPED_KINDS: Final = ("a link", "a device or another special file", "neither a file nor a directory")
 _UNREAD_REASONS: Final = frozenset({Reason.BAD_FILE, Reason.UNREADABLE, Reason.LIMIT})
-_FirstBatch = tuple[int, int, int]
 _Content = TypeVar("_Content")
-_EMPTY = (0, 0)
-"""The end estimate of a log without a batch."""
-
-
-@dataclass(slots=True)
-class _DiscoveredReplica:
-    """A replica as it was discovered.
-
-    `epoch` and `leader_id` are those of its quorum-state, `end_estimate` is (base offset, size in bytes) of its last
-    segment, `begun_ms` the timestamp of the record at offset 0 (None where it is gone): they order captures in time.
-    `first_batches` are the first batches of its segments by offset, epoch and CRC, where they were wanted: no two
-    clusters share one. `dialects` are those for which the beginnings of its files speak.
-    """
-
-    plan: ReplicaPlan
-    epoch: int
-    leader_id: int
-    end_estimate: tuple[int, int]
-    first_batches: frozenset[_FirstBatch]
-    begun_ms: int | None
-    dialects: frozenset[Dialect]
 
 
 def plan_path(
@@ -98,20 +76,20 @@ def plan_path(
     if not replicas:
         raise InputError(root, _no_log_text(damages))
     adopted = _adopted(root, replicas, open_storage)
-    groups: dict[str, list[_DiscoveredReplica]] = defaultdict(list)
+    groups: dict[str, list[DiscoveredReplica]] = defaultdict(list)
     for number, replica in enumerate(replicas):
         home = adopted.get(number) or replica.plan.cluster_id or _cluster_by_content(replica, replicas)
         groups[home].append(replica)
     plans = []
     damages_of = _damages_by_cluster(damages, groups)
     for cluster_id in sorted(groups):
-        members, own = _in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
+        members, own = numbered_in_time(groups[cluster_id]), tuple(damages_of[cluster_id])
         own_dialect = dialect or _decided(groups[cluster_id], cluster_id)
         plans.append(ClusterPlan(0, "", cluster_id, own_dialect, members, damages=own, captured_at_ms=captured_at_ms))
     return plans
 
 
-def _adopted(root: str, replicas: Sequence[_DiscoveredReplica], open_storage: OpenStorage) -> dict[int, str]:
+def _adopted(root: str, replicas: Sequence[DiscoveredReplica], open_storage: OpenStorage) -> dict[int, str]:
     """Disks that name another cluster and stand in the place of a node of this one: the reading refuses them."""
     disks = [FoundDisk(replica.plan, replica.first_batches) for replica in replicas]
     if len({disk.plan.cluster_id for disk in disks if disk.plan.cluster_id}) < 2:
@@ -122,8 +100,8 @@ def _adopted(root: str, replicas: Sequence[_DiscoveredReplica], open_storage: Op
 
 
 def _as_named(
-    root: str, replicas: Sequence[_DiscoveredReplica], named: Sequence[tuple[str, int]], starts: Sequence[str]
-) -> list[_DiscoveredReplica]:
+    root: str, replicas: Sequence[DiscoveredReplica], named: Sequence[tuple[str, int]], starts: Sequence[str]
+) -> list[DiscoveredReplica]:
     """The replicas, those without a meta.properties as their owner names them."""
 
     def place(path: str) -> int:
@@ -168,7 +146,7 @@ def unread_lines(damages: Iterable[PlannedDamage]) -> Iterator[str]:
 
 
 def _damages_by_cluster(
-    damages: Sequence[PlannedDamage], groups: Mapping[str, Sequence[_DiscoveredReplica]]
+    damages: Sequence[PlannedDamage], groups: Mapping[str, Sequence[DiscoveredReplica]]
 ) -> dict[str, list[PlannedDamage]]:
     """The damages that each cluster reports.
 
@@ -203,7 +181,7 @@ def plan_cluster(
     `cluster_id` is the expected id, None for the one that most replicas name. Replicas of another cluster stay in the
     plan: the reading refuses and reports them. A path that cannot be read becomes damage; InputError where no path can.
     """
-    replicas: list[_DiscoveredReplica] = []
+    replicas: list[DiscoveredReplica] = []
     damages: list[PlannedDamage] = []
     failures: list[InputError] = []
     for root in roots:
@@ -227,7 +205,7 @@ def plan_cluster(
         name,
         cluster_id,
         dialect or _decided(replicas, cluster_id),
-        _in_time(replicas),
+        numbered_in_time(replicas),
         tuple(sorted(defaults)),
         damages=tuple(damages),
         captured_at_ms=captured_at_ms,
@@ -236,7 +214,7 @@ def plan_cluster(
 
 def _discover(
     root: str, open_storage: OpenStorage, captured_at_ms: int, dialect: Dialect | None, *, is_complete: bool = False
-) -> tuple[list[_DiscoveredReplica], list[PlannedDamage]]:
+) -> tuple[list[DiscoveredReplica], list[PlannedDamage]]:
     """`is_complete`: every segment's first batch is read, which shows whose log it is where nothing else does.
 
     Where `dialect` is given, no file is asked for it.
@@ -290,7 +268,7 @@ def _sole_folder(replicas: Sequence[ReplicaPlan]) -> str | None:
 def _read_to_plan(replica: ReplicaDir) -> list[FileEntry]:
     """Small files, and the newest segment: whether the log goes on is asked of it."""
     segments = sorted(replica.of_kind(FileKind.SEGMENT), key=lambda file: file.base_offset or 0)
-    small = replica.of_kind(FileKind.META_PROPERTIES, FileKind.QUORUM_STATE)
+    small = replica.of_kind(FileKind.META_PROPERTIES, FileKind.QUORUM_STATE, FileKind.CAPTURE_NOTE)
     return [*small, *replica.configurations, *segments[-1:]]
 
 
@@ -303,9 +281,10 @@ def _discovered_replica(
     configurations: Configurations,
     *,
     is_complete: bool,
-) -> _DiscoveredReplica:
+) -> DiscoveredReplica:
     meta = _read_small(lambda: read_meta(storage, replica))
     state = _read_small(lambda: read_quorum_state(storage, replica))
+    noted_ms = storage.noted_ms(replica.path)
     files = [file for file in replica.files if file.kind not in LEFT_OUT]
     segments = [file for file in files if file.kind is FileKind.SEGMENT]
     plan = ReplicaPlan(
@@ -327,6 +306,8 @@ def _discovered_replica(
         deleted_snapshot_end=_highest(file for file in replica.of_kind(FileKind.DELETED) if file.epoch is not None),
         is_index_trimmed=_is_index_trimmed(replica),
         further_directory_ids=replica.further_directory_ids,
+        noted_ms=read_capture_note(storage, replica) if noted_ms is None else noted_ms,
+        path_number=storage.path_number(replica.path),
     )
     end_estimate = max(((file.base_offset or 0, file.size_bytes) for file in segments), default=(-1, 0))
     log_start = min((file.base_offset for file in segments if file.base_offset is not None), default=0)
@@ -338,10 +319,10 @@ def _discovered_replica(
     begun_ms = next((first.base_timestamp_ms for first in headers if first.base_offset == 0), None)
     epoch, leader_id = (state.leader_epoch, state.leader_id) if state else (-1, -1)
     dialects = found_dialects(storage, files, beginnings) if dialect is None else frozenset({dialect})
-    return _DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches, begun_ms, dialects)
+    return DiscoveredReplica(plan, epoch, leader_id, end_estimate, first_batches, begun_ms, dialects)
 
 
-def _decided(replicas: Sequence[_DiscoveredReplica], cluster_id: str) -> str:
+def _decided(replicas: Sequence[DiscoveredReplica], cluster_id: str) -> str:
     """The dialect of a cluster by its own replicas: the reading refuses those of another cluster."""
     return decided(replica.dialects for replica in replicas if replica.plan.cluster_id in (None, "", cluster_id))
 
@@ -372,7 +353,7 @@ def _file_plan(replica: ReplicaDir, file: FileEntry) -> FilePlan:
     return FilePlan(name, file.kind, file.base_offset, file.epoch, file.size_bytes, file.mtime_ms)
 
 
-def _cluster_by_content(replica: _DiscoveredReplica, replicas: Sequence[_DiscoveredReplica]) -> str:
+def _cluster_by_content(replica: DiscoveredReplica, replicas: Sequence[DiscoveredReplica]) -> str:
     """The id of the only cluster that shares a segment's first batch with a replica; empty where there is none."""
     shared = {
         known.plan.cluster_id
@@ -380,86 +361,3 @@ def _cluster_by_content(replica: _DiscoveredReplica, replicas: Sequence[_Discove
         if known.plan.cluster_id and known.first_batches & replica.first_batches
     }
     return shared.pop() or "" if len(shared) == 1 else ""
-
-
-def _in_time(replicas: Sequence[_DiscoveredReplica]) -> tuple[ReplicaPlan, ...]:
-    """The plans with their captures numbered in time, as epochs and ends show, else by name.
-
-    File times prove nothing: copying changes them.
-    """
-    by_capture: dict[tuple[str, str], list[_DiscoveredReplica]] = defaultdict(list)
-    for replica in replicas:
-        by_capture[(replica.plan.capture, "")].append(replica)
-    for (capture, _), members in list(by_capture.items()):
-        identities = [member.plan.identity for member in members]
-        if len(set(identities)) < len(identities):
-            # One replica stands twice in this capture: each of the given paths is a capture of its own.
-            del by_capture[(capture, "")]
-            for member in members:
-                by_capture[(capture, member.plan.root)].append(member)
-    ordered = sorted(by_capture, key=lambda key: (natural(key[0]), natural(key[1])))
-
-    def in_order(first: tuple[str, str], second: tuple[str, str]) -> int:
-        return _compare_captures(by_capture[first], by_capture[second])
-
-    ordered.sort(key=cmp_to_key(in_order))
-    plans = [
-        replace(replica.plan, capture_number=number)
-        for number, key in enumerate(ordered)
-        for replica in by_capture[key]
-    ]
-    return tuple(sorted(plans, key=lambda plan: plan.sort_key))
-
-
-def _compare_captures(first: Sequence[_DiscoveredReplica], second: Sequence[_DiscoveredReplica]) -> int:
-    """Negative where the first capture is the earlier one, 0 where epochs and ends do not decide.
-
-    The epoch of a replica never goes back, but for a disk that was wiped, restored or copied: most replicas decide. Its
-    end may: the replica drops what an older leader wrote, or a crash loses bytes that were not synced yet, even within
-    one epoch, and observers lose more than voters. A leader's log only grows while it leads; where no leader was
-    captured, the end that a majority reached does not go back. This is an estimate: `quorum.rounds` proves an order
-    once the logs are read.
-    """
-    before = {replica.plan.identity: replica for replica in first}
-    both = [(before[replica.plan.identity], replica) for replica in second if replica.plan.identity in before]
-    known = [(early.epoch, late.epoch) for early, late in both if min(early.epoch, late.epoch) >= 0]
-    steps = _steps_back(known)
-    # As many disks went back as on: a log that begins with another record has begun again since.
-    begun = [(early.begun_ms, late.begun_ms) for early, late in both]
-    steps = steps or _steps_back((old, new) for old, new in begun if old is not None and new is not None)
-    newest = max(replica.epoch for replica in first), max(replica.epoch for replica in second)
-    led = [pair for pair in both if newest[0] == newest[1] and all(_leads(replica, newest[0]) for replica in pair)]
-    steps = steps or _steps_back((early.end_estimate, late.end_estimate) for early, late in led)
-    if not steps and len(known) < len(both):
-        # A disk without quorum-state was never started, or lost it: one voice among those that logs have.
-        stands = [((early.epoch, early.end_estimate), (late.epoch, late.end_estimate)) for early, late in both]
-        steps = _steps_back(stands)
-    if steps:
-        return steps
-    # Only now the other disks: one that lost contact with the quorum may have raised its epoch alone.
-    if newest[0] != newest[1]:
-        return newest[0] - newest[1]
-    grown = led or [(early, late) for early, late in both if max(early.end_estimate, late.end_estimate) > _EMPTY]
-    ends = (_majority_end(early for early, _ in grown), _majority_end(late for _, late in grown))
-    if not both:
-        ends = (_end_in(first, newest[0]), _end_in(second, newest[1]))
-    return _steps_back([ends])
-
-
-def _steps_back(pairs: Iterable[tuple[Any, Any]]) -> int:
-    """How many more pairs (early, late) went back than on."""
-    return sum((early > late) - (early < late) for early, late in pairs)
-
-
-def _leads(replica: _DiscoveredReplica, epoch: int) -> bool:
-    return replica.epoch == epoch and replica.leader_id == replica.plan.node_id
-
-
-def _majority_end(members: Iterable[_DiscoveredReplica]) -> tuple[int, int]:
-    """The end estimate that a majority of these replicas reached."""
-    ends = sorted((member.end_estimate for member in members), reverse=True)
-    return ends[len(ends) // 2] if ends else _EMPTY
-
-
-def _end_in(members: Sequence[_DiscoveredReplica], epoch: int) -> tuple[int, int]:
-    return max(member.end_estimate for member in members if member.epoch == epoch)

@@ -104,7 +104,8 @@ class ReplicaPlan:
     `producer_state_offset` is the highest offset that the name of a `.snapshot` has: the log once ended there;
     `deleted_snapshot_end` the highest end offset of a `.checkpoint.deleted`. With `is_index_trimmed` the newest
     segment's index was cut to its size, as closing the log does; None without an index. `further_directory_ids` are
-    those of the node's other log dirs.
+    those of the node's other log dirs. `noted_ms` is when kraft-capture had read it, by the clock of its host, and
+    `path_number` the place of the path that holds it among several given ones; None where nothing says it.
     """
 
     root: str
@@ -127,6 +128,8 @@ class ReplicaPlan:
     deleted_snapshot_end: int | None = None
     is_index_trimmed: bool | None = None
     further_directory_ids: tuple[str, ...] = ()
+    noted_ms: int | None = None
+    path_number: int | None = None
 
     @property
     def folder(self) -> tuple[str, str, str]:

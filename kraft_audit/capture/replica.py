@@ -461,10 +461,22 @@ def _place(replica: Replica) -> tuple[str, str]:
 
 def _are_kept(replicas: Iterable[Replica]) -> bool:
     """Whether each log that holds records was last written when its newest record was appended."""
-    offsets_ms = []
-    for replica in replicas:
-        segments = replica.files_of(FileKind.SEGMENT)
-        if replica.log is not None and replica.log.last_timestamp_ms is not None and segments:
-            newest = max(segments, key=lambda file: file.base_offset or 0)
-            offsets_ms.append(abs(newest.mtime_ms - replica.log.last_timestamp_ms))
-    return bool(offsets_ms) and max(offsets_ms) <= KEPT_WITHIN_MS
+    apart_ms = [apart for replica in replicas if (apart := _written_apart_ms(replica)) is not None]
+    return bool(apart_ms) and max(apart_ms) <= KEPT_WITHIN_MS
+
+
+def kept_time_ms(replica: Replica) -> int | None:
+    """When a disk was last written; None unless its log's file has about the time of its newest record."""
+    apart_ms = _written_apart_ms(replica)
+    if apart_ms is None or apart_ms > KEPT_WITHIN_MS:
+        return None
+    return max(file.mtime_ms for file in replica.plan.files)
+
+
+def _written_apart_ms(replica: Replica) -> int | None:
+    """How far the time of a log's newest file is from that of its newest record; None without a record."""
+    segments = replica.files_of(FileKind.SEGMENT)
+    if replica.log is None or replica.log.last_timestamp_ms is None or not segments:
+        return None
+    newest = max(segments, key=lambda file: file.base_offset or 0)
+    return abs(newest.mtime_ms - replica.log.last_timestamp_ms)

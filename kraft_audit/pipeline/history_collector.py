@@ -20,6 +20,7 @@ from kraft_audit.capture.replica import copied_times_ms, written_times_ms
 from kraft_audit.capture.set_aside import SetAsideLog
 from kraft_audit.capture.survey import Survey, SurveyedSnapshot
 from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs, replica_logs
+from kraft_audit.quorum.proven_order import stated_captures
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.rounds import proven_rounds
 from kraft_audit.quorum.voter_history import BOOTSTRAP_OFFSET, VoterSet, checkpoint_voters, voter_history
@@ -75,6 +76,7 @@ class HistoryCollector:
         self._snapshot_times_ms: dict[int, int] = {}
         self._written_ms: dict[tuple[str, str], int] = {}
         self._copied_ms: dict[tuple[str, str], int] = {}
+        self._stated_earlier: dict[int, frozenset[int]] = {}
         self._is_read = self._is_unstarted = False
         self._is_replayed = False
 
@@ -98,6 +100,7 @@ class HistoryCollector:
         self._comparison.plans = plans
         self._written_ms = written_times_ms(survey.replicas)
         self._copied_ms = copied_times_ms(survey.replicas)
+        self._stated_earlier = stated_captures(replica for replica in survey.replicas if replica.is_accepted)
         self._set_aside = tuple(each.set_aside for each in survey.replicas if each.set_aside is not None)
         self._altered = tuple(AlteredBatches.of(run, plans) for run in survey.altered)
         self._tables[LOG_RUNS.name] = [log_runs(survey)]
@@ -160,6 +163,7 @@ class HistoryCollector:
             snapshot_times_ms=self._snapshot_times_ms,
             written_ms=self._written_ms,
             copied_ms=self._copied_ms,
+            stated_earlier=self._stated_earlier,
             set_aside=self._set_aside,
             history_of=self._plan.history_of,
             history_id=self._plan.key,

@@ -1,22 +1,20 @@
-"""Rounds: captures that were taken together, what each proves, and their order in time.
-
-Names of folders are chosen by people, and copying changes the times of files: neither proves an order. A disk's epoch
-and its newest snapshot never go back, and committed offsets never shrink: a smaller value is the earlier capture's.
-"""
+"""Rounds: captures that were taken together, what each proves, and their order in time."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kraft_audit.capture.branches import LogEnd
+from kraft_audit.capture.capture_order import in_time
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot, joined_epochs
 from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
+from kraft_audit.quorum.proven_order import CaptureSigns, position_of, proven_earlier, stated_captures
 from kraft_audit.quorum.quorum_evidence import (
     CapturedReplica,
     EpochRun,
@@ -45,8 +43,6 @@ from kraft_codec.schemas import ZERO_UUID, Dialect
 from kraft_codec.text.java_text import uuid_text
 
 UNKNOWN_NODE = -1
-Position = tuple[int, tuple[int, int]]
-CaptureNumbers = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class ProvenRound:
     """Replicas that were captured together, and what they prove.
 
     `replicas` are their numbers in the survey. `follows` are the numbers of the rounds that are known to be earlier;
-    what those proved is evidence here.
+    what those proved is evidence here. Of those in `stated` something other than content says that they are.
     """
 
     number: int
@@ -63,15 +59,7 @@ class ProvenRound:
     evidence: QuorumEvidence
     interval: CommittedInterval
     follows: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureSigns:
-    """What orders a capture: the committed interval that it proves alone, and the position of each disk by identity."""
-
-    low: int
-    high: int | None
-    positions: Mapping[tuple[int, str, str], Position]
+    stated: frozenset[int] = frozenset()
 
 
 def proven_rounds(survey: Survey, plan: ClusterPlan, earlier_low: tuple[int, int] | None = None) -> list[ProvenRound]:
@@ -105,17 +93,18 @@ def _rounds_of(
     for (number, capture), replicas in sorted(members.items()):
         evidence = round_evidence(survey, plan, replicas, earlier_low=earlier_low)
         alone[number] = ProvenRound(number, capture, tuple(replicas), evidence, committed_interval(evidence))
-    earlier = proven_earlier({number: _signs(survey, captured) for number, captured in alone.items()})
+    stated = stated_captures(survey.replicas[each] for replicas in members.values() for each in replicas)
+    earlier = proven_earlier({number: _signs(survey, captured) for number, captured in alone.items()}, stated)
     ordered: dict[int, ProvenRound] = {}
     for number in in_time(alone, earlier):
-        ordered[number] = captured = alone[number]
+        ordered[number] = captured = replace(alone[number], follows=earlier[number], stated=stated[number])
         known = (alone[before].interval for before in earlier[number])
         lows = [(interval.held_low, interval.held_low_epoch) for interval in known if interval.held_low > 0]
         if lows or known_low is not None:
             earlier_low = max(lows, default=captured.evidence.earlier_low)
             evidence = replace(captured.evidence, earlier_low=earlier_low, known_low=known_low)
             interval = committed_interval(evidence)
-            ordered[number] = replace(captured, evidence=evidence, interval=interval, follows=earlier[number])
+            ordered[number] = replace(captured, evidence=evidence, interval=interval)
     return list(ordered.values())
 
 
@@ -130,58 +119,6 @@ def _signs(survey: Survey, captured: ProvenRound) -> CaptureSigns:
     count = Counter(disk.plan.identity for disk in disks)
     positions = {disk.plan.identity: position_of(disk) for disk in disks if count[disk.plan.identity] == 1}
     return CaptureSigns(captured.interval.low, captured.interval.high, positions)
-
-
-def position_of(replica: Replica) -> Position:
-    """The values of a disk that never decrease, even in a crash: its epoch, its newest snapshot (offset, epoch).
-
-    Both are synced before anything depends on them (FileQuorumStateStore, FileRawSnapshotWriter, Kafka 4.3.0).
-    """
-    state = replica.quorum_state
-    return state.leader_epoch if state else 0, replica.snapshots[-1] if replica.snapshots else (0, 0)
-
-
-def proven_earlier(signs: Mapping[int, CaptureSigns]) -> dict[int, CaptureNumbers]:
-    """For each capture by its number: the captures that disks or committed offsets prove to be earlier.
-
-    What was committed when a capture began lies at or below its `high`; a capture whose `low` is above that is a later
-    one. Two captures that are proven both ways (a disk was wiped, or restored from a backup) get no order.
-    """
-    direct = {
-        number: {before for before in signs if before != number and _is_before(signs[before], signs[number])}
-        for number in signs
-    }
-    closed = {number: _reachable(direct, number) for number in signs}
-    return {number: frozenset(before for before in closed[number] if number not in closed[before]) for number in signs}
-
-
-def in_time(numbers: Iterable[int], earlier: Mapping[int, CaptureNumbers]) -> list[int]:
-    """The captures in the given order, changed only so that each stands after those that are proven to be earlier."""
-    left = list(numbers)
-    ordered: list[int] = []
-    while left:
-        following = next(number for number in left if not earlier[number] & set(left))
-        left.remove(following)
-        ordered.append(following)
-    return ordered
-
-
-def _is_before(first: CaptureSigns, second: CaptureSigns) -> bool:
-    if first.high is not None and second.low > first.high:
-        return True
-    disks = first.positions.keys() & second.positions.keys()
-    positions = ((first.positions[disk], second.positions[disk]) for disk in disks)
-    return any(before[0] < after[0] or before[1] < after[1] for before, after in positions)
-
-
-def _reachable(direct: Mapping[int, Sequence[int] | set[int]], number: int) -> set[int]:
-    numbers: set[int] = set()
-    left = [number]
-    while left:
-        new = set(direct[left.pop()]) - numbers
-        numbers |= new
-        left += sorted(new)
-    return numbers
 
 
 def round_evidence(

@@ -117,6 +117,7 @@ class ClusterHistory:
     * `snapshot_times_ms` are the times of the last records that snapshots contain, by end offset, where they say so.
     * `written_ms` is when something on a disk was last surely written, by root and path of the newest captures.
     * `copied_ms` is when the newest copy of a disk was made, where all its files have the time of the copy.
+    * `stated_earlier` are, by number of a capture, those of which something other than content says they are earlier.
     * `set_aside` are the ends of logs that are no evidence, as their bytes say.
     * `gaps` are the offsets [from, to) that the replay passed and no replica holds.
     * `is_read` is False where no batch of the log and no snapshot past offset 0 could be read, `is_replayed` where
@@ -144,6 +145,7 @@ class ClusterHistory:
     operator: OperatorWord = OperatorWord()
     written_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     copied_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    stated_earlier: Mapping[int, frozenset[int]] = field(default_factory=dict)
     set_aside: tuple[SetAsideLog, ...] = ()
     history_of: HistoryOf = ONLY_HISTORY
     snapshot_times_ms: Mapping[int, int] = field(default_factory=dict)

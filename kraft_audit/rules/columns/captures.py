@@ -1,7 +1,7 @@
 """What was captured: replicas by round, their order, and the committed intervals that the rounds prove.
 
-Captures that were read together have no times of their own: planning numbers them by what most disks say. That is no
-proof that one disk went back: a folder may hold copies of different moments.
+Captures that were read together are numbered in time, by what states it (`capture_order`), else by what most disks say.
+The latter is no proof that one disk went back: a folder may hold copies of different moments.
 """
 
 from __future__ import annotations
@@ -180,10 +180,13 @@ CLOCK_SLACK_MS: Final = 60_000
 def order_in_doubt(history: ClusterHistory, earlier: TableRow, later: TableRow) -> str | None:
     """Why a disk's copy may be older than the one that is numbered before it; None where it is not.
 
-    It is later where it was captured or written later, and where all other disks in both captures moved on. Where the
-    copy itself is ahead in what never goes back, the order does not matter: either way the disk lost something.
+    It is later where anything but content says so, where it was written later, and where all other disks in both
+    captures moved on. Where the copy itself is ahead in what never goes back, the order does not matter: either way the
+    disk lost something.
     """
     if later["captured_at_ms"] != earlier["captured_at_ms"] or _is_ahead(earlier, later):
+        return None
+    if earlier["capture_number"] in history.stated_earlier.get(later["capture_number"], ()):
         return None
     written = [history.written_ms.get((row["root"], row["path"])) for row in (earlier, later)]
     if written[0] is not None and written[1] is not None and written[1] > written[0] + CLOCK_SLACK_MS:
