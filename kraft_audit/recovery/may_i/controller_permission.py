@@ -10,11 +10,12 @@ from typing import Final
 from kraft_audit.capture.disk_trust import DiskTrust
 from kraft_audit.quorum.open_interval import DIFFERENT_MOMENTS
 from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.recovery.may_i.compared_captures import RivalCapture
 from kraft_audit.recovery.may_i.controller_case import ControllerCase
 from kraft_audit.recovery.may_i.doubted_disks import doubts_of
 from kraft_audit.recovery.may_i.electorate import DiskDoubt
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
-from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety
+from kraft_audit.recovery.may_i.start_safety import StartSafety
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round, replica_end
 from kraft_audit.rules.columns.configured_voters import ConfiguredVoters, condition_text, configured_voters
@@ -47,6 +48,9 @@ def controller_permission(
     if question.node_id not in captured | registered and question.action is not Action.FORMAT:
         return None  # whoever formats a disk may give it an id that no node had before
     answer = _without_doubt(question, safety, history)
+    voters = safety.voter_ids(with_earlier=False)
+    gone_back = (disk.text for disk in safety.went_back if disk.node_id in voters)
+    answer = replace(answer, reason=" ".join([answer.reason, *gone_back]))
     if answer.verdict is not Verdict.YES and undecided is not None and undecided.startswith(DIFFERENT_MOMENTS):
         # The disks themselves may hold what their copies lack.
         again = f"{capitalized(undecided)}. Then ask again."

@@ -13,9 +13,9 @@ from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, Log
 from kraft_audit.quorum.rounds import ProvenRound, captured_replicas, proven_rounds
 from kraft_audit.quorum.static_voters import QUORUM_VOTERS, static_voters
 from kraft_audit.quorum.voter_history import VoterSet, checkpoint_voters, static_set
+from kraft_audit.recovery.may_i.compared_captures import disks_gone_back, rival_capture
 from kraft_audit.recovery.may_i.electorate import EMPTY_END, DiskDoubt
-from kraft_audit.recovery.may_i.start_safety import RivalCapture, StartSafety, start_safety
-from kraft_audit.text.readable import natural
+from kraft_audit.recovery.may_i.start_safety import StartSafety, start_safety
 from kraft_codec.files.state_files import EpochEntry
 
 
@@ -41,12 +41,13 @@ def quorum_disks(
     epochs: dict[VoterKey, int] = {}
     ends: dict[VoterKey, tuple[int, int]] = {}
     is_lake = _is_archived(survey, newest)
-    for captured in rounds[:-1]:
-        if captured.number in newest.follows or (_is_archived(survey, captured) and not is_lake):
-            for replica in captured.evidence.replicas:
-                ends[replica.key] = max(ends.get(replica.key, EMPTY_END), replica.end)
-                if replica.persisted is not None:
-                    epochs[replica.key] = max(epochs.get(replica.key, -1), replica.persisted.epoch)
+    of_lake = [each for each in rounds[:-1] if not is_lake and _is_archived(survey, each)]
+    others = rounds[len(of_lake) : -1]
+    earlier = [each for each in others if each.number in newest.follows]
+    for replica in (replica for captured in (*of_lake, *earlier) for replica in captured.evidence.replicas):
+        ends[replica.key] = max(ends.get(replica.key, EMPTY_END), replica.end)
+        if replica.persisted is not None:
+            epochs[replica.key] = max(epochs.get(replica.key, -1), replica.persisted.epoch)
     numbers: dict[VoterKey, list[tuple[int, CapturedReplica]]] = defaultdict(list)
     evidence = [number for number in newest.replicas if survey.replicas[number].is_evidence]
     for number, own in zip(evidence, captured_replicas(survey, plan, evidence), strict=True):
@@ -70,47 +71,15 @@ def quorum_disks(
         shortened=shortened,
         doubts=_doubts(survey, newest),
     )
+    went_back = disks_gone_back(survey, earlier, newest)
     if safety is None:
-        return None, newest.interval.undecided or "its logs contradict each other"
-    safety = replace(safety, rival=_rival(survey, rounds))
+        undecided = newest.interval.undecided or "its logs contradict each other"
+        return None, ". ".join([undecided, *(disk.fact for disk in went_back)])
+    safety = replace(safety, rival=rival_capture(survey, others, newest), went_back=went_back)
     now = said if configured else _named_alike(newest, sets)
     if now is not None:
         safety = _in_effect(safety, now)
     return with_voters(safety, said) if configured else safety, newest.interval.undecided
-
-
-def _rival(survey: Survey, rounds: Sequence[ProvenRound]) -> RivalCapture | None:
-    """Another capture that may be the newest one.
-
-    Captures are put in time by epochs and ends, which never go back on a disk that nobody touched. A disk that was
-    wiped or restored goes back: the numbers in the captures' names say so, or a disk without a quorum-state leaves it
-    open, which was formatted before the other capture or emptied after it.
-    """
-    *others, newest = rounds
-    latest = {survey.replicas[number].plan.identity: survey.replicas[number] for number in newest.replicas}
-    for captured in others:
-        is_later = is_numbered_before(newest.capture, captured.capture)
-        if is_later is False or _is_archived(survey, captured):
-            continue
-        for number in captured.replicas:
-            replica = survey.replicas[number]
-            same, node_id = latest.get(replica.plan.identity), replica.plan.node_id
-            if node_id is None or same is None or same.quorum_state is None:
-                continue
-            state = replica.quorum_state
-            if state is None or (is_later and state.leader_epoch < same.quorum_state.leader_epoch):
-                return RivalCapture(captured.capture, newest.capture, node_id)
-    return None
-
-
-def is_numbered_before(first: str, second: str) -> bool | None:
-    """Whether the first of two names has the smaller number, where only numbers tell them apart up to there, as in
-    dates or counters; None where no number decides."""
-    one, other = natural(first)[0], natural(second)[0]
-    for (length, text), (other_length, other_text) in zip(one, other, strict=False):
-        if (length, text) != (other_length, other_text):
-            return None if -1 in (length, other_length) else (length, text) < (other_length, other_text)
-    return None
 
 
 def with_voters(safety: StartSafety, said: VoterSet) -> StartSafety:

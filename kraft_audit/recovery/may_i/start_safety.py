@@ -22,6 +22,7 @@ from kraft_audit.quorum.quorum_evidence import (
     majority,
 )
 from kraft_audit.quorum.voter_history import VoterSet
+from kraft_audit.recovery.may_i.compared_captures import DiskWentBack, RivalCapture
 from kraft_audit.recovery.may_i.electorate import EMPTY_END, NO_EPOCH, DiskDoubt, Electorate, VoterDisk
 
 
@@ -44,28 +45,12 @@ class SecondLeader:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RivalCapture:
-    """`capture` may be later than `newest`, which all answers are about: it shows an earlier state of a node's disk."""
-
-    capture: str
-    newest: str
-    node_id: int
-
-    @property
-    def reason(self) -> str:
-        return (
-            f"The disk of node {self.node_id} is further in capture {self.newest} than in {self.capture}: either "
-            f"{self.capture} was copied first, or the disk was wiped or restored in between."
-        )
-
-
 @dataclass(frozen=True)
 class StartSafety:
     """The disks of one quorum, and what of their log is committed: below `low` surely, below `high` perhaps.
 
     `high` is None without an upper bound. `stood`: by epoch, the nodes that led it or got a vote in it. `rival` is a
-    capture that may be later than the one that the disks are of.
+    capture that may be later than the one that the disks are of; `went_back` are those that held more before it.
     """
 
     disks: tuple[VoterDisk, ...]
@@ -74,6 +59,7 @@ class StartSafety:
     high: int | None
     stood: Mapping[int, frozenset[int]]
     rival: RivalCapture | None = None
+    went_back: tuple[DiskWentBack, ...] = ()
 
     @property
     def newest_epoch(self) -> int:
