@@ -48,7 +48,7 @@ class CaptureTimes:
         return cls(name, {node_id: own[0] for node_id, own in times.items() if len(own) == 1})
 
 
-class EarlierCaptures(Generic[Key]):
+class CaptureOrder(Generic[Key]):
     """Which captures are earlier than which: what is put in first stays, and what contradicts it is left out."""
 
     def __init__(self, captures: Iterable[Key]) -> None:
@@ -80,7 +80,7 @@ class EarlierCaptures(Generic[Key]):
 
 def stated_earlier(captures: Mapping[Key, CaptureTimes]) -> dict[Key, frozenset[Key]]:
     """By capture, those of which something other than content says that they are earlier."""
-    order = EarlierCaptures(captures)
+    order = CaptureOrder(captures)
     for speaks, compare in _SPEAKERS:
         speaking = [key for key in captures if speaks(captures[key])]
         # Neighbours first: most often they imply the rest.

@@ -11,11 +11,11 @@ from functools import cmp_to_key
 from typing import Any
 
 from kraft_audit.capture.capture_order import CaptureTimes, in_time, stated_earlier
+from kraft_audit.capture.foreign_disks import FirstBatch
 from kraft_audit.capture.plan import ReplicaPlan
 from kraft_audit.text.readable import natural
 from kraft_codec.schemas import Dialect
 
-FirstBatch = tuple[int, int, int]
 _EMPTY = (0, 0)
 """The end estimate of a log without a batch."""
 

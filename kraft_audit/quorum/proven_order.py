@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kraft_audit.capture.capture_order import CaptureTimes, EarlierCaptures, stated_earlier
+from kraft_audit.capture.capture_order import CaptureOrder, CaptureTimes, stated_earlier
 from kraft_audit.capture.replica import Replica, kept_time_ms
 
 Position = tuple[int, tuple[int, int]]
@@ -61,7 +61,7 @@ def proven_earlier(
         for number in signs
     }
     closed = {number: _reachable(direct, number) for number in signs}
-    order = EarlierCaptures(signs)
+    order = CaptureOrder(signs)
     for earlier in (stated, closed):
         for number in signs:
             for before in sorted(earlier.get(number, ()), reverse=True):  # the nearest first: it implies the others

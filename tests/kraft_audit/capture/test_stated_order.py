@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.capture.capture_order import CaptureTimes, DiskTimes, EarlierCaptures, stated_earlier
+from kraft_audit.capture.capture_order import CaptureOrder, CaptureTimes, DiskTimes, stated_earlier
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ReplicaPlan
 from kraft_capture.cli import main
@@ -80,7 +80,7 @@ def test_what_speaks_first_stays_where_something_else_would_make_a_circle() -> N
 
 
 def test_an_order_holds_for_all_that_follow_and_is_never_turned_round() -> None:
-    order = EarlierCaptures("abcd")
+    order = CaptureOrder("abcd")
     order.put("c", "d")
     order.put("a", "b")
     order.put("b", "c")
