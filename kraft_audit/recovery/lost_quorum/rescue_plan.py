@@ -31,6 +31,7 @@ from kraft_audit.recovery.lost_quorum.copies_evidence import (
     is_last_round,
 )
 from kraft_audit.recovery.lost_quorum.own_log import dry_run
+from kraft_audit.recovery.lost_quorum.plan_refusals import PlanRefusals
 from kraft_audit.recovery.lost_quorum.surviving_copies import (
     SurvivingCopy,
     parting_offset,
@@ -158,6 +159,10 @@ class _Planner:
             self._asked += f" --cluster {shlex.quote(plan.key)}"
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
         high = newest.interval.high if is_last_round(reading.survey, rounds) else None
+        nameless = sorted((each for each in disks if each.node_id is None), key=lambda each: each.path)
+        self._refusals = PlanRefusals(
+            self._path, self._asked, self._is_lake, gone, self._disk_ids, nameless, plan.cluster_id
+        )
         safety, self._undecided = quorum_disks(reading.survey, plan)
         self._sets: Sequence[VoterSet] = sets_from(self._chain, self._low) if self._chain else ()
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
@@ -242,20 +247,14 @@ class _Planner:
         for voter_set in self._sets:
             alive = sorted(voter_set.ids - self._gone)
             if len(alive) >= majority(len(voter_set.ids)):
-                return refused, *self._may_live(voter_set, alive)
+                return refused, *self._refusals.may_live(voter_set.ids, alive)
         if self._chain is None or not self._sets:
             why = self._interval.undecided or self._undecided or "its logs contradict each other"
             return undecided, f"No log is known to be the canonical one: {why}.", list(self._see_branches())
         tied = [copy for copy in self._copies if copy.excluded is not None and "other bytes" in copy.excluded]
         missing = self._uncaptured_voters()
         if missing:
-            disks = f"the disk{'s' * (len(missing) > 1)} of node{'s' * (len(missing) > 1)} {listed(missing)}"
-            reason = f"It depends on {disks}, which is neither here nor said to be gone: it may hold a better "
-            reason += "copy."
-            away = pasted_ids({*self._gone, *missing})
-            lost = f"or name what is lost: kraft-audit rescue-plan {self._asked} --gone {away}"
-            below = f"into a folder to read with --lake {self._path}" if self._is_lake else f"below {self._path}"
-            return undecided, reason, [f"Copy {disks} {below}, {lost}"]
+            return undecided, *self._refusals.missing_disks(missing)
         usable = max(
             (copy for copy in self._copies if copy.usable_to is not None),
             key=lambda copy: (copy.last_epoch, copy.usable_to),
@@ -271,21 +270,6 @@ class _Planner:
         best = self._ranked[0]
         reason = f"Go on from {best.name}: epoch {best.last_epoch}, log end offset {best.end_offset}."
         return RescueVerdict.STANDS, reason, list(self._steps(best))
-
-    def _may_live(self, voter_set: VoterSet, alive: list[int]) -> tuple[str, list[str]]:
-        needed, count = majority(len(voter_set.ids)), len(voter_set.ids)
-        reason = (
-            f"A majority may live: {needed} of {count} voters elect a leader, and {nouns('node', alive)} "
-            f"{'is' if len(alive) == 1 else 'are'} not said to be gone. A rescued quorum beside a living one "
-            "means two clusters with one id."
-        )
-        uncaptured = sorted(set(alive) - self._disk_ids)
-        away = self._gone | set(uncaptured or alive[1:])
-        steps = [f"Start what you have: kraft-audit may-i start {alive[0]} {self._path}"] if self._disk_ids else []
-        if away > self._gone:
-            plan = f"kraft-audit rescue-plan {self._asked} --gone {pasted_ids(away)}"
-            steps.append(f"Name the nodes that are lost with their disks: {plan}")
-        return reason, steps
 
     def _see_branches(self) -> Iterator[str]:
         if not self._disk_ids:

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import replace
 
 from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.recovery.lost_quorum.plan_refusals import are_lost
 from kraft_audit.recovery.may_i.broker_permission import broker_permission
 from kraft_audit.recovery.may_i.controller_case import is_voter
 from kraft_audit.recovery.may_i.controller_permission import NEVER_STARTED, controller_permission, is_first_start
@@ -21,7 +22,7 @@ from kraft_audit.rules.columns.node_identities import identity_doubts
 from kraft_audit.rules.columns.nodes import broker_states, registrations
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
-from kraft_audit.text.readable import listed, nouns, offset_span, pasted_ids
+from kraft_audit.text.readable import nouns, offset_span, pasted_ids
 
 
 def permission(
@@ -166,9 +167,8 @@ def _standalone(question: Question, safety: StartSafety | None, history: Cluster
             f"--standalone makes node {node_id} the only voter of a second quorum beside {nouns('voter', others)} of "
             "the same cluster.id (KIP-853): two leaders, and each node follows the one that it finds."
         )
-        lost = f"If {listed(others)} are lost" if len(others) > 1 else f"If {others[0]} is lost"
-        plan = f"{lost}, go on from the best copy: kraft-audit rescue-plan {path} --gone {pasted_ids(others)}"
-        return Permission(Verdict.NO, reason, (without, plan))
+        plan = f"To go on from a copy of the log instead: kraft-audit rescue-plan {path}"
+        return Permission(Verdict.NO, reason, (without, plan, are_lost(others, question.gone)))
     if end or broker_states(history):
         reason = f"--standalone begins an empty log, and this cluster.id has one, which ends at offset {end}."
         return Permission(Verdict.NO, reason, (without,))

@@ -33,10 +33,36 @@ def test_a_quorum_that_may_live_is_refused(kraft_audit, tmp_path: Path) -> None:
     for gone in ([], ["--gone", "3"], ["--gone", "2"]):
         code, plan = planned(kraft_audit, folder, *gone)
         assert (code, plan["verdict"], plan["chosen"]) == (1, "refused", None)
-    out = kraft_audit("rescue-plan", folder).out
-    advice = pasted(out)
-    assert [words[0] for words in advice] == ["may-i", "rescue-plan"]
-    assert kraft_audit(*advice[0]).code in (0, 4)
+    _, plan = planned(kraft_audit, folder)
+    assert plan["next_steps"] == [f"Start what you have: kraft-audit may-i start 1 {folder}"]
+    assert kraft_audit(*pasted(plan["next_steps"][0])[0]).code in (0, 4)
+
+
+def test_nodes_that_were_not_read_are_asked_about(kraft_audit, tmp_path: Path) -> None:
+    """Nobody spoke of nodes 1 and 2: a command with --gone 1,2 would be pasted without a thought."""
+    folder = captured(tmp_path / "one", "12-after-truncation", "node-3")
+    start = f"Start what you have: kraft-audit may-i start 3 {folder}"
+    _, plan = planned(kraft_audit, folder)
+    assert plan["next_steps"] == [start, "Are nodes 1 and 2 lost with their disks? Then add --gone 1,2."]
+    _, plan = planned(kraft_audit, folder, "--gone", "1")
+    assert plan["next_steps"] == [start, "Is node 2 lost with its disk? Then add --gone 1,2."]
+
+
+def test_a_log_without_meta_properties_is_to_be_named(kraft_audit, tmp_path: Path) -> None:
+    """It is a voter's, and says nothing of it: no disk is missing, a name is."""
+    folder = captured(tmp_path / "one", "12-after-truncation", "node-3")
+    meta = (folder / "node-3" / "meta.properties").read_text()
+    (cluster_id,) = [line.partition("=")[2] for line in meta.splitlines() if line.startswith("cluster.id=")]
+    (folder / "node-3" / "meta.properties").unlink()
+    say = f"{folder}/node-3 has no meta.properties: say whose log it is: kraft-audit rescue-plan {folder} --as"
+    assert planned(kraft_audit, folder)[1]["next_steps"] == [f"{say} CLUSTER=NODE"]
+    code, plan = planned(kraft_audit, folder, "--gone", "1,2")
+    assert (code, plan["next_steps"]) == (4, [f"{say} CLUSTER=NODE --gone 1,2"])
+    captured(folder, "12-after-truncation", "node-11")
+    _, plan = planned(kraft_audit, folder, "--gone", "1,2")
+    (step,) = plan["next_steps"]
+    assert step == f"{say} {cluster_id}=NODE --gone 1,2"
+    assert kraft_audit(*pasted(step.replace("NODE", "3"))[0]).code == 0
 
 
 def test_one_of_three_that_is_left_is_the_plan(kraft_audit, tmp_path: Path) -> None:
@@ -72,12 +98,16 @@ def test_the_only_voter_cannot_be_named_as_lost_while_its_disk_is_there(kraft_au
 def test_a_voter_that_is_neither_there_nor_gone_is_named(kraft_audit, tmp_path: Path) -> None:
     """Only node 2 is said to be gone, 3 was not copied and 1 alone is no majority of the three."""
     folder = captured(tmp_path / "one", "12-after-truncation", "node-1")
-    ended = kraft_audit("rescue-plan", folder, "--gone", "1,2")
-    assert ended.code == 4
-    assert "node 3" in ended.out
-    (advice,) = pasted(ended.out)
-    assert advice[-2:] == ["--gone", "1,2,3"]
-    assert kraft_audit(*advice).code == 0
+    code, plan = planned(kraft_audit, folder, "--gone", "1,2")
+    assert (code, plan["reason"]) == (
+        4,
+        "It depends on the disk of node 3, which is neither here nor said to be gone: it may hold a better copy.",
+    )
+    assert plan["next_steps"] == [
+        f"Copy the disk of node 3 below {folder}, and ask again.",
+        "Is node 3 lost with its disk? Then add --gone 1,2,3.",
+    ]
+    assert planned(kraft_audit, folder, "--gone", "1,2,3")[0] == 0
 
 
 def test_a_longer_log_of_an_older_epoch_is_ranked_below(kraft_audit, tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ def test_standalone_is_refused_beside_voters_and_over_a_log(kraft_audit: Command
         answer = asked(kraft_audit, "format", node, folder, "--standalone")
         assert (answer["verdict"], answer["standalone"]) == ("no", True)
         assert f"second quorum beside {others} of the same cluster.id" in answer["reason"]
+        assert answer["next_steps"][1:] == [
+            f"To go on from a copy of the log instead: kraft-audit rescue-plan {folder}",
+            f"Are {others.replace('voters', 'nodes')} lost with their disks? "
+            f"Then add --gone {others.removeprefix('voters ').replace(' and ', ',').replace(', ', ',')}.",
+        ]
     alone = dynamic(tmp_path / "alone", voters=(1,))
     answer = asked(kraft_audit, "format", 1, alone, "--standalone")
     assert (answer["verdict"], "begins an empty log" in answer["reason"]) == ("no", True)
