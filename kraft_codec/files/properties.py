@@ -6,6 +6,7 @@ Sources: `MetaProperties`, `MetaPropertiesVersion`, `PropertiesUtils` (3.9 to 4.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -106,6 +107,32 @@ def parse_properties(data: bytes) -> list[tuple[str, str]]:
     return [(key, entry.value) for key, entry in entries.items()]
 
 
+def with_entries(data: bytes, values: Mapping[str, str], *, removed: Collection[str], comment: str) -> bytes:
+    """The file with these entries after all others, in place of its own of these keys; the rest byte for byte.
+
+    Entries whose keys are `removed` go too. `comment` stands before the new ones. Raises CodecError(BAD_FILE).
+    """
+    text, encoding = _decoded(data)
+    gone = {*values, *removed}
+    kept = "".join(taken for taken, line in _logical_lines(text) if line[0] in "#!" or _split(line, 0)[0] not in gone)
+    end = "" if not kept or kept.endswith("\n") else "\n"
+    # The blank line ends a last line that is continued.
+    lines = ["", f"# {comment}", *(f"{key}={_doubled(value)}" for key, value in values.items())]
+    return kept.encode(encoding) + (end + "".join(f"{_ascii(line)}\n" for line in lines)).encode("ascii")
+
+
+def _doubled(value: str) -> str:
+    """A value as people write it: of what Java would read otherwise it can hold backslashes alone."""
+    return value.replace("\\", "\\\\")
+
+
+def _ascii(text: str) -> str:
+    """With escapes for what Java, which reads Latin-1, and people, who write UTF-8, would read differently."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    return "".join(chr(code) if code < 0x7F else f"\\u{code:04x}" for code in codes)
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     value: str
@@ -135,10 +162,7 @@ def _directory_id(entries: dict[str, _Entry]) -> str | None:
 
 def _parse_properties(data: bytes) -> tuple[dict[str, _Entry], list[str]]:
     """Entries in file order (a repeated key takes its last value, as in Java) and comments."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")  # Kafka writes UTF-8 and reads Latin-1, so no byte is an error
+    text, _ = _decoded(data)
     entries: dict[str, _Entry] = {}
     comments: list[str] = []
     position = 0
@@ -151,6 +175,14 @@ def _parse_properties(data: bytes) -> tuple[dict[str, _Entry], list[str]]:
             entries[key] = _Entry(value, position)
         position += len(taken.encode())
     return entries, comments
+
+
+def _decoded(data: bytes) -> tuple[str, str]:
+    """The text, and its encoding: Kafka writes UTF-8 and reads Latin-1, so no byte is an error."""
+    try:
+        return data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), "latin-1"
 
 
 def _logical_lines(text: str) -> list[tuple[str, str]]:

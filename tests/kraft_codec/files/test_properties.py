@@ -20,6 +20,8 @@ from kraft_codec.files.properties import (
     java_hash_bucket,
     meta_properties,
     parse_meta_properties,
+    parse_properties,
+    with_entries,
 )
 
 TEXT = b"""#
@@ -212,3 +214,30 @@ def test_a_line_goes_on_after_a_backslash() -> None:
     meta = parse_meta_properties(data)
     values = {"version": "1", "node.id": "7", "cluster.id": "a\\", "more": "x", "last": "y"}
     assert dict(meta.entries) == values
+
+
+OWN = (
+    b"# ours\nnode.id=1\n\nlisteners=C://:1,\\\n  B://:2\nsuper.users=User:\\u00e9\\\\x;User:b\n"
+    b"log.dir : /a\npassword=x\\"
+)
+
+
+def test_changed_entries_stand_last_and_the_rest_stays_as_it_is() -> None:
+    """A last line that goes on takes nothing of what comes after it."""
+    values = {"node.id": "9", "log.dirs": "/gr\u00fc\U0001f600\\n"}
+    changed = with_entries(OWN, values, removed=["log.dir"], comment="changed")
+    assert changed == (
+        b"# ours\n\nlisteners=C://:1,\\\n  B://:2\nsuper.users=User:\\u00e9\\\\x;User:b\npassword=x\\\n"
+        b"\n# changed\nnode.id=9\nlog.dirs=/gr\\u00fc\\ud83d\\ude00\\\\n\n"
+    )
+    kept = {key: value for key, value in parse_properties(OWN) if key not in ("node.id", "log.dir")}
+    assert dict(parse_properties(changed)) == {**kept, **values}
+
+
+@given(st.binary(max_size=80), st.dictionaries(st.sampled_from(["a", "b.c"]), st.text("x\\ =:\u00fc,", max_size=5)))
+def test_an_edited_file_says_what_it_said_but_for_the_changes(data: bytes, values: dict[str, str]) -> None:
+    values = {key: f"v{value}" for key, value in values.items()}
+    with contextlib.suppress(CodecError):
+        changed = dict(parse_properties(with_entries(data, values, removed=["d"], comment="changed")))
+        own = {key: value for key, value in parse_properties(data) if key != "d"}
+        assert changed == {**own, **values}
