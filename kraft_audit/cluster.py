@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from kraft_audit.quorum.divergence import Divergence
     from kraft_audit.recovery.crash_forecast import SmallestLoss, WhatIf
     from kraft_audit.recovery.leaderless_partitions import RecoveryPlan
-    from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest
+    from kraft_audit.recovery.lost_quorum.rescue import Rescue
     from kraft_audit.recovery.lost_quorum.rescue_plan import RescuePlan
+    from kraft_audit.recovery.lost_quorum.rescue_request import RescueRequest
     from kraft_audit.recovery.may_i.permission import Permission, Question, RollQuestion
     from kraft_audit.recovery.may_i.permission_table import Permissions
     from kraft_audit.recovery.may_i.start_safety import StartSafety

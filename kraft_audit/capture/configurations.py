@@ -22,6 +22,8 @@ from kraft_codec.files.discovery import FileEntry, ReplicaDir
 from kraft_codec.storage.random_access import Storage
 
 OPTION: Final = "--config"
+CAPTURE_MARK: Final = b"# kraft-capture:"
+"""What kraft-capture writes first into a configuration of which it copied only settings that audits read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,19 @@ def _node_ids(plans: Sequence[ClusterPlan]) -> Iterator[int]:
 
 
 def _read_named(file: str) -> str:
+    return read_named(file)[1].to_json()
+
+
+def read_named(file: str) -> tuple[bytes, NodeConfiguration]:
+    """A configuration that --config names, whole, and its kept settings. Raises InputError."""
     try:
         with Path(file).open("rb") as opened:
-            configuration = parse_configuration(opened.read(MAX_CONFIGURATION_BYTES + 1), printable(file))
+            data = opened.read(MAX_CONFIGURATION_BYTES + 1)
+        configuration = parse_configuration(data, printable(file))
     except OSError as problem:
         raise InputError(printable(file), problem.strerror or "unreadable") from None
     except CodecError as problem:
         raise InputError(printable(file), problem.detail) from None
     if not configuration.settings:
         raise InputError(printable(file), "no node.id and no other setting of a node: expected a server.properties")
-    return configuration.to_json()
+    return data, configuration

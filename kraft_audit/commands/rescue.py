@@ -13,7 +13,9 @@ from kraft_audit.commands.arguments import (
     Gone,
     LogsOrLake,
     NewFolder,
+    NodeConfigs,
     OutputFormat,
+    configurations_of,
     node_ids_of,
     refuse_filled,
     refuse_within,
@@ -26,8 +28,9 @@ from kraft_audit.text.output import Format, Output
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
+    from kraft_audit.quorum.voter_history import Endpoint
+    from kraft_audit.recovery.lost_quorum.procedure_step import ProcedureStep
     from kraft_audit.recovery.lost_quorum.rescue import Rescue
-    from kraft_audit.recovery.lost_quorum.rescue_procedure import ProcedureStep
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "procedure")
 STEP_NUMBER_WIDTH: Final = 6
@@ -47,9 +50,12 @@ def rescue(
         typer.Option("--node-id", metavar="N", min=0, show_default=False, help="Give the new node another id."),
     ] = None,
     endpoint: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--endpoint", metavar="HOST:PORT", show_default=False, help="Where the new controller will listen."
+            "--endpoint",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="Where the new controller will listen. LISTENER://HOST:PORT for each of several listeners.",
         ),
     ] = None,
     to: Annotated[
@@ -65,6 +71,7 @@ def rescue(
         ),
     ] = None,
     gone: Gone = None,
+    config: NodeConfigs = None,
     branch: BranchOption = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
@@ -74,6 +81,10 @@ def rescue(
     holds. Its epoch and offset are higher than any old disk can reach. The new quorum is dynamic (kraft.version 1) if
     the controllers run Kafka 3.9 or later and metadata.version is at least 3.9-IV0. Otherwise it stays static.
 
+    Beside DIR the command writes the config of the new controller: the server.properties of the old one with the lines
+    changed that must differ. --config names that file, where no copy of it lies beside the disks. Without it the
+    procedure has blanks for what you must copy by hand, the authorizer first.
+
     `rescue` refuses whatever `rescue-plan` refuses: exit code 1, or 4 if the plan is undecided. It never writes to
     PATH. A copy from a lake holds no secrets, so `rescue` refuses it if the state needs one.
 
@@ -82,14 +93,18 @@ def rescue(
       kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --out rescued
       kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --to 40 --out rescued-40
     """
-    from kraft_audit.recovery.lost_quorum.rescue import RescueRefusedError, RescueRequest
     from kraft_audit.recovery.lost_quorum.rescue_procedure import procedure
+    from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
+    from kraft_audit.recovery.lost_quorum.rescued_controller import config_path
 
     refuse_within(out, logs.path)
     if logs.lake is not None:
         refuse_within(out, logs.lake)
     refuse_filled(out)
-    request = RescueRequest(from_node, out, node_id, None if endpoint is None else _endpoint(endpoint), to, static)
+    if config_path(out).exists():
+        raise UsageError(f"--out: {config_path(out)} is there already, and would be the new controller's config")
+    endpoints = tuple(_endpoint(text) for text in endpoint or ())
+    request = RescueRequest(from_node, out, node_id, endpoints, to, static, configurations_of(config))
     results = Results(output, KEYS)
     missing = node_ids_of("--gone", gone)
     with open_logs(logs) as clusters:
@@ -128,7 +143,8 @@ def _chosen(clusters: Sequence[Cluster], path: str, from_node: int) -> Cluster:
 
 def _print(lines: Output, rescue: Rescue, steps: Sequence[ProcedureStep]) -> None:
     node = rescue.node
-    lines.text(f"{rescue.out}: node {node.node_id}, directory id {node.directory_id}, {node.host}:{node.port}")
+    addresses = ", ".join(endpoint.address for endpoint in node.endpoints)
+    lines.text(f"{rescue.out}: node {node.node_id}, directory id {node.directory_id}, {addresses}")
     lines.text(f"state of {rescue.source.copy.name} before offset {rescue.cut}; log start offset {rescue.offset}")
     notes = []
     for number, step in enumerate((step for step in steps if not step.is_note), start=1):
@@ -144,9 +160,12 @@ def _print(lines: Output, rescue: Rescue, steps: Sequence[ProcedureStep]) -> Non
         lines.text(f"{name:<{STEP_NUMBER_WIDTH}}{text}", hanging=STEP_NUMBER_WIDTH)
 
 
-def _endpoint(text: str) -> tuple[str, int]:
-    """Host and port of --endpoint. Raises UsageError."""
-    host, _, port = text.rpartition(":")
+def _endpoint(text: str) -> Endpoint:
+    """An --endpoint. Raises UsageError."""
+    from kraft_audit.quorum.voter_history import Endpoint
+
+    listener, _, place = text.rpartition("://")
+    host, _, port = place.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise UsageError(f"--endpoint: {text!r}: expected HOST:PORT, for example controller-1.example:9093")
-    return host.strip("[]"), int(port)
+    return Endpoint(listener, host.strip("[]"), int(port))

@@ -31,9 +31,21 @@ STATIC: Final = "static"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
+    """Where a node listens: the name of the listener, host and port."""
+
     name: str
     host: str
     port: int
+
+    @property
+    def place(self) -> str:
+        """HOST:PORT, as configs and commands take it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def address(self) -> str:
+        """As `listeners` has it."""
+        return f"{self.name}://{self.place}"
 
 
 @dataclass(frozen=True, slots=True)

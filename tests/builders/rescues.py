@@ -11,7 +11,9 @@ from typing import Any
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest
+from kraft_audit.quorum.voter_history import Endpoint
+from kraft_audit.recovery.lost_quorum.rescue import Rescue
+from kraft_audit.recovery.lost_quorum.rescue_request import RescueRequest
 from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.file_names import METADATA_LOG_DIR, RESCUE_DECLARATION_NAME, segment_name
 from kraft_codec.files.state_files import (
@@ -66,8 +68,8 @@ class LostAndRescued:
         gone = sorted({1, 2, 3} - {node})
         with kraft_audit.open(str(self.out / f"left-{node}")) as clusters:
             (cluster,) = clusters
-            endpoint = ("127.0.0.1", 9093)
-            request = RescueRequest(node, self.out / name, endpoint=endpoint, to_offset=self.cut - 1)
+            endpoints = (Endpoint("", "127.0.0.1", 9093),)
+            request = RescueRequest(node, self.out / name, endpoints=endpoints, to_offset=self.cut - 1)
             return cluster.rescue(request, gone)
 
     def going_on(

@@ -12,7 +12,9 @@ import pytest
 
 import kraft_audit
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.recovery.lost_quorum.rescue import Rescue, RescueRequest
+from kraft_audit.quorum.voter_history import Endpoint
+from kraft_audit.recovery.lost_quorum.rescue import Rescue
+from kraft_audit.recovery.lost_quorum.rescue_request import RescueRequest
 from kraft_audit.rules.columns.quorum_standing import Standing
 from kraft_audit.rules.rule_model import Severity
 from kraft_engine.runs.scenario_stage import Stage
@@ -46,7 +48,7 @@ def one_of_three_is_left(out: Path) -> Stage:
 def rescued(out: Path, target: Path, port: int) -> Rescue:
     with kraft_audit.open(str(out)) as clusters:
         (cluster,) = clusters
-        return cluster.rescue(RescueRequest(3, target, endpoint=("127.0.0.1", port)), [1, 2])
+        return cluster.rescue(RescueRequest(3, target, endpoints=(Endpoint("", "127.0.0.1", port),)), [1, 2])
 
 
 def with_fenced_epochs(rows: list[list[str]]) -> list[list[str]]:
@@ -91,7 +93,7 @@ def test_kafka_reads_the_surviving_copy_s_state_from_rescued_dirs(kafka_classpat
         incident = LostMajority(seed, tmp_path / f"engine-{seed}")
         target = tmp_path / f"rescued-{seed}"
         node = incident.left[-1]
-        request = RescueRequest(node, target, endpoint=("127.0.0.1", 9093))
+        request = RescueRequest(node, target, endpoints=(Endpoint("", "127.0.0.1", 9093),))
         with kraft_audit.open(str(incident.out)) as clusters:
             (cluster,) = clusters
             cluster.rescue(request, incident.gone)

@@ -16,8 +16,10 @@ from typing import Any, Final
 from kraft_audit.capture.declared_rescue import DECLARED
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, ReplicaPlan
 from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.quorum.voter_history import Endpoint
 from kraft_audit.reading import ClusterReading
 from kraft_audit.recovery.feature_levels import UNFINISHED_MIGRATION
+from kraft_audit.recovery.lost_quorum.controller_config import ControllerConfig
 from kraft_audit.recovery.lost_quorum.lost_part import (
     LostBrokers,
     MovedLog,
@@ -27,9 +29,12 @@ from kraft_audit.recovery.lost_quorum.lost_part import (
     moved_logs,
     stray_logs,
 )
+from kraft_audit.recovery.lost_quorum.own_files import own_files
 from kraft_audit.recovery.lost_quorum.own_log import CutState, lock_holder, state_at_cut
 from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
-from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, new_directory_id, write_node_dir
+from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
+from kraft_audit.recovery.lost_quorum.rescued_controller import config_path, rescued_controller
+from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, write_node_dir, write_private
 from kraft_audit.recovery.lost_quorum.rescued_records import UnknownStateError, encoded
 from kraft_audit.recovery.lost_quorum.surviving_copies import snapshot_of
 from kraft_audit.recovery.restore.restorable_state import Acl, restorable_state
@@ -50,30 +55,6 @@ FIRST_LEVEL: Final = 21
 SECRETS_NAMED: Final = 8
 
 
-class RescueRefusedError(Exception):
-    """Why nothing was written; `plan` where it is the plan that does not stand."""
-
-    def __init__(self, reason: str, plan: RescuePlan | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.plan = plan
-
-
-@dataclass(frozen=True, slots=True)
-class RescueRequest:
-    """What is asked for. `endpoint` is (host, port); None where the node keeps its id and endpoint.
-
-    `is_static`: whether controller.quorum.voters is to name the voter; None where the cluster decides.
-    """
-
-    from_node: int
-    out: Path
-    node_id: int | None = None
-    endpoint: tuple[str, int] | None = None
-    to_offset: int | None = None
-    is_static: bool | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Rescue:
     """What was written to `out`: for which node, from where the state was cut, and where its log begins.
@@ -81,8 +62,9 @@ class Rescue:
     `lost_after_cut`: what --to leaves out. `keeps_endpoint`: the node is a voter that stays where it is. `ghosts`:
     controllers whose registrations stay. `moved_logs`: what to copy back of partitions reassigned in the lost part.
     `revoked_acls`: those that the lost part revoked. `others`: the other voters of a static quorum with their
-    endpoints, "HOST:PORT" where nothing names it. `lost_brokers`: brokers whose disks are lost with the controllers'.
-    `dropped`: by broker, the partitions whose ISR it left in the lost part. `strays`: partitions of the lost part.
+    endpoints, as far as anything names them. `lost_brokers`: brokers whose disks are lost with the controllers'.
+    `dropped`: by broker, the partitions whose ISR it left in the lost part. `broker_listeners`: by broker, the listener
+    by which it looks for controllers, where its config is known. `strays`: partitions of the lost part.
     """
 
     out: str
@@ -99,17 +81,19 @@ class Rescue:
     brokers: tuple[tuple[int, str], ...]
     features: Mapping[str, int]
     moved_logs: tuple[MovedLog, ...]
-    others: tuple[tuple[int, str], ...]
+    others: tuple[tuple[int, tuple[Endpoint, ...]], ...]
     revoked_acls: tuple[Acl, ...]
     lost_brokers: LostBrokers
     dropped: Mapping[int, tuple[str, ...]]
+    config: ControllerConfig
+    broker_listeners: Mapping[int, str]
     strays: tuple[StrayLogs, ...] = ()
 
 
 def rescue(
     reading: ClusterReading, cluster: ClusterPlan, open_storage: OpenStorage, plan: RescuePlan, request: RescueRequest
 ) -> Rescue:
-    """Writes the dir. Raises RescueRefusedError, OSError."""
+    """Writes the dir, and the config of its controller. Raises RescueRefusedError, InputError, OSError."""
     if plan.verdict is not RescueVerdict.STANDS:
         raise RescueRefusedError(plan.reason, plan)
     source = _source(plan, request)
@@ -124,15 +108,21 @@ def rescue(
     at_cut, at_end = (state_at(log, offset=end - 1) for end in (cut.end_offset, source.copy.end_offset))
     _refuse_redacted(source, cut)
     _refuse_unready(at_cut, cut)
-    node = _node(cluster, plan, at_end, source, request, is_static=_is_static(request, at_cut, plan))
+    brokers = tuple(_brokers(at_cut))
+    is_static = _is_static(request, at_cut, plan)
+    files = own_files(cluster, open_storage, request.configs)
+    controller = rescued_controller(cluster.cluster_id, plan, at_end, source, request, files, is_static=is_static)
+    node = controller.node
     offset, epoch = plan.end_offset + OFFSETS_ADDED, plan.newest_epoch + QUORUM_EPOCHS_ADDED
     if epoch > MAX_EPOCH:
         raise RescueRefusedError(f"Epoch {plan.newest_epoch} leaves no room for a later one that is safe.")
     partitions = at_cut.existing("partition_changes")
     # All of it is encoded before anything is written: a dir that is there is whole.
     values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
-    files = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
-    newest, brokers = _newest_state(reading, plan, source, at_end), tuple(_brokers(at_cut))
+    written = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
+    if controller.config_data is not None:
+        write_private(config_path(request.out), [controller.config_data])
+    newest = _newest_state(reading, plan, source, at_end)
     rescue = Rescue(
         str(request.out),
         node,
@@ -141,17 +131,19 @@ def rescue(
         cut.end_offset,
         offset,
         epoch,
-        files,
+        written,
         tuple(operations(at_cut, at_end)),
-        _endpoint(at_end, node.node_id) == (node.listener, node.host, node.port) and node.node_id in plan.voters,
+        controller.keeps_endpoint,
         tuple(_ghosts(at_cut, node.node_id)),
         brokers,
         {row["name"]: row["feature_level"] for row in at_cut.existing("feature_changes")},
         tuple(moved_logs(storage, cluster, at_cut, newest)),
-        tuple(_others(at_end, plan, node)),
+        controller.others,
         tuple(sorted(restorable_state(at_cut).acls - restorable_state(newest).acls)),
         lost_brokers(plan, [broker for broker, _ in brokers], partitions, node.node_id),
         dropped_replicas(at_cut, newest),
+        controller.config,
+        controller.broker_listeners,
         tuple(stray_logs(storage, cluster, at_cut, newest)),
     )
     declare(rescue, cluster, replica)
@@ -266,60 +258,9 @@ def _why_static(state: ClusterState) -> str | None:
     return None
 
 
-def _node(
-    cluster: ClusterPlan,
-    plan: RescuePlan,
-    state: ClusterState,
-    source: CopyOutcome,
-    request: RescueRequest,
-    *,
-    is_static: bool,
-) -> RescuedNode:
-    """Who the dir is for. Raises RescueRefusedError."""
-    node_id = source.copy.node_id if request.node_id is None else request.node_id
-    registered = {row["broker_id"] for row in state.existing("broker_changes")}
-    if node_id is None:
-        raise RescueRefusedError("Nothing names the node of that copy: give --node-id and --endpoint.")
-    if node_id in registered and node_id not in plan.voters:
-        raise RescueRefusedError(f"Node id {node_id} is a broker's: give --node-id with an id that no broker has.")
-    known = _endpoint(state, node_id)
-    if request.endpoint is None and known is None:
-        raise RescueRefusedError(f"Nothing names the endpoint of controller {node_id}: give --endpoint HOST:PORT.")
-    listener = known[0] if known is not None else next(iter(_listeners(state)), "CONTROLLER")
-    host, port = request.endpoint if request.endpoint is not None else (known or ("", "", 0))[1:]
-    return RescuedNode(cluster.cluster_id, node_id, new_directory_id(), listener, host, port, is_static)
-
-
-def _endpoint(state: ClusterState, node_id: int) -> tuple[str, str, int] | None:
-    """Listener, host and port of a controller, by its voter set or its registration."""
-    for voter in (state.voter_set or {"voters": ()})["voters"]:
-        if voter["voter_id"] == node_id and voter["endpoints"]:
-            point = voter["endpoints"][0]
-            return point["name"], point["host"], point["port"]
-    for row in state.existing("controller_changes"):
-        if row["controller_id"] == node_id and row["end_points"]:
-            point = row["end_points"][0]
-            return point["name"], point["host"], point["port"]
-    return None
-
-
-def _listeners(state: ClusterState) -> Iterator[str]:
-    for voter in (state.voter_set or {"voters": ()})["voters"]:
-        yield from (point["name"] for point in voter["endpoints"])
-    for row in state.rows("controller_changes"):
-        yield from (point["name"] for point in row["end_points"])
-
-
 def _ghosts(state: ClusterState, node_id: int) -> list[int]:
     rows = state.existing("controller_changes")
     return sorted(row["controller_id"] for row in rows if row["controller_id"] != node_id)
-
-
-def _others(state: ClusterState, plan: RescuePlan, node: RescuedNode) -> Iterator[tuple[int, str]]:
-    others = [voter for voter in plan.voters if voter != node.node_id][: len(plan.voters) - 1]
-    for voter in others if node.is_static else ():
-        known = _endpoint(state, voter)
-        yield voter, "HOST:PORT" if known is None else f"{known[1]}:{known[2]}"
 
 
 def _brokers(state: ClusterState) -> Iterator[tuple[int, str]]:

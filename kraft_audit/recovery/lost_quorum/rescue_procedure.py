@@ -6,47 +6,28 @@ Each step stands here because leaving it out was seen to lose data or to split t
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from kraft_audit.recovery.lost_quorum.config_steps import brokers_config, first_start, other_combined
 from kraft_audit.recovery.lost_quorum.lost_part import INTERNAL_TOPIC
-from kraft_audit.recovery.lost_quorum.rescue import Rescue, all_nodes
-from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
+from kraft_audit.recovery.lost_quorum.majority_steps import dynamic_majority, static_majority
+from kraft_audit.recovery.lost_quorum.procedure_step import (
+    ProcedureStep,
+    Steps,
+    combined_nodes,
+    controller_option,
+    is_combined,
+)
+from kraft_audit.recovery.lost_quorum.rescue import Rescue
 from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_steps, acl_text
 from kraft_audit.recovery.restore.state_differences import Operation
-from kraft_audit.rules.columns.kafka_commands import add_controller, format_disk
 from kraft_audit.text.readable import any_of, listed, nouns, time_text
 from kraft_audit.text.shell_commands import UnwritableError
 
-
-@dataclass(frozen=True, slots=True)
-class ProcedureStep:
-    """A step: what to do, the lines that go into a config file, and the commands, as they can be pasted.
-
-    `is_note`: there is nothing to do at once, but something to know.
-    """
-
-    text: str
-    settings: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    is_note: bool = False
-
-    @property
-    def sentences(self) -> tuple[str, str]:
-        """What to do, in one sentence, and the rest."""
-        if self.is_note:
-            return "", self.text
-        parts = _SENTENCE_END.split(self.text, maxsplit=1)
-        return parts[0], parts[1] if len(parts) > 1 else ""
-
-
-_SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
 BROKER_STOP_S: Final = 90
 """SIGTERM does not end a broker without a quorum within this time (Kafka 4.3)."""
-FORGET_VOTERS: Final = 'rm -f "$BROKER_DIR"/__cluster_metadata-0/quorum-state'
 MOVE_OLD_METADATA: Final = 'mv "$DATA_DIR"/__cluster_metadata-0 "$DATA_DIR"-old-metadata'
 RIGHTS: Final = ("SCRAM credential", "delegation token", "client quota")
 TEXTS_LISTED: Final = 8
@@ -58,9 +39,6 @@ def loses_nothing(rescue: Rescue) -> bool:
     is_whole = source.unknown_from is None and source.lost_from >= source.lost_to and not rescue.lost_after_cut
     is_whole = is_whole and rescue.plan.is_end_proven
     return is_whole and not source.loses and not source.brings_back
-
-
-Steps = Iterator[ProcedureStep]
 
 
 def procedure(rescue: Rescue) -> Steps:
@@ -130,7 +108,7 @@ def _before(rescue: Rescue) -> Steps:
             "not start beside it, or goes on with the old quorum. DATA_DIR is the data dir that holds it.",
             commands=(MOVE_OLD_METADATA,),
         )
-    yield _brokers_config(rescue)
+    yield from brokers_config(rescue)
 
 
 def _add_brokers(rescue: Rescue) -> ProcedureStep:
@@ -143,43 +121,6 @@ def _add_brokers(rescue: Rescue) -> ProcedureStep:
         "the dir again if one does.",
         commands=(rescue.plan.asked_again,),
     )
-
-
-def combined_nodes(rescue: Rescue) -> list[int]:
-    """The voters that are brokers in the same process (process.roles=broker,controller)."""
-    return sorted({broker for broker, _ in rescue.brokers} & set(rescue.plan.voters))
-
-
-def _is_combined(rescue: Rescue) -> bool:
-    """Whether the rescued node goes on as a broker too, with the data that it has."""
-    return rescue.node.node_id in combined_nodes(rescue)
-
-
-def _brokers_config(rescue: Rescue) -> ProcedureStep:
-    text = "Set this in every broker's config, and no other controller:"
-    combined = combined_nodes(rescue)
-    if combined and not _is_combined(rescue):
-        return ProcedureStep(
-            f"{text[:-1]}. {nouns('Node', combined)} go on as brokers only, without the controller's listener in "
-            "listeners:",
-            settings=("process.roles=broker", _quorum_setting(rescue)),
-        )
-    if not rescue.node.is_static or not _forget_voters(rescue):
-        return ProcedureStep(text, settings=(_quorum_setting(rescue),))
-    # A node below 3.9 does not start where its quorum-state names other voters than its config (QuorumState, 3.8).
-    return ProcedureStep(
-        f"On every broker remove what names the old voters; BROKER_DIR is its metadata log dir. {text}",
-        settings=(_quorum_setting(rescue),),
-        commands=_forget_voters(rescue),
-    )
-
-
-def _quorum_setting(rescue: Rescue) -> str:
-    """The line of a config that says where the quorum is."""
-    node = rescue.node
-    if node.is_static:
-        return f"controller.quorum.voters={node.node_id}@{node.host}:{node.port}"
-    return f"controller.quorum.bootstrap.servers={node.host}:{node.port}"
 
 
 def _old_majority(rescue: Rescue) -> str:
@@ -224,14 +165,14 @@ def _needs_kit(rescue: Rescue) -> bool:
 
 def _start(rescue: Rescue) -> Steps:
     node = rescue.node
-    yield _first_start(rescue)
+    yield from first_start(rescue)
     yield ProcedureStep(
         f"Check it: leader {node.node_id}, epoch above {rescue.epoch}, log end offset above {rescue.offset}.",
-        commands=(f"kafka-metadata-quorum --bootstrap-controller {_place(rescue)} describe --status",),
+        commands=(f"kafka-metadata-quorum {controller_option(rescue)} describe --status",),
     )
     left = sorted(set(combined_nodes(rescue)) - set(rescue.lost_brokers.brokers) - {node.node_id})
-    if left and _is_combined(rescue):
-        yield _other_combined(rescue, left)
+    if left and is_combined(rescue):
+        yield other_combined(rescue, left)
     last = {broker: names for broker, names in rescue.dropped.items() if broker in _left(rescue)}
     yield ProcedureStep(
         f"Start all brokers{f' but {listed(list(last))}' if last else ''}. Until they are back every broker is fenced "
@@ -274,53 +215,6 @@ def _server(rescue: Rescue) -> str:
     """Where a broker listens that is left, and not one that starts last."""
     left = [each for each in rescue.brokers if each[0] not in rescue.lost_brokers.brokers]
     return min(left, key=lambda each: each[0] in rescue.dropped)[1] if left else "HOST:PORT"
-
-
-def _first_start(rescue: Rescue) -> ProcedureStep:
-    node = rescue.node
-    without = f"without controller.quorum.{'bootstrap.servers' if node.is_static else 'voters'}"
-    if _is_combined(rescue):
-        return ProcedureStep(
-            f"Move {rescue.out} to the host of node {node.node_id}, as a folder beside its data dirs and in none of "
-            f"them, and do not format it. Set this in the node's config, METADATA_DIR being that folder, {without}. "
-            f"Keep the rest, its listeners too: {node.listener} is at {node.host}:{node.port}. Start it:",
-            settings=(
-                "process.roles=broker,controller",
-                f"node.id={node.node_id}",
-                "metadata.log.dir=METADATA_DIR",
-                _quorum_setting(rescue),
-            ),
-        )
-    return ProcedureStep(
-        f"Move {rescue.out} to the controller's host as its log dir, do not format it, and start it with this config, "
-        f"{without}:",
-        settings=(
-            "process.roles=controller",
-            f"node.id={node.node_id}",
-            f"listeners={node.listener}://{node.host}:{node.port}",
-            f"controller.listener.names={node.listener}",
-            _quorum_setting(rescue),
-        ),
-    )
-
-
-def _other_combined(rescue: Rescue, nodes: Sequence[int]) -> ProcedureStep:
-    """How nodes whose data is left come back: as brokers at once, as controllers when they hold the rescued state."""
-    if rescue.node.is_static:
-        return ProcedureStep(
-            f"{nouns('Node', nodes)} {'is a broker' if len(nodes) == 1 else 'are brokers'} only until there is a "
-            "majority again, without the controller's listener in listeners:",
-            settings=("process.roles=broker",),
-        )
-    return ProcedureStep(
-        f"{nouns('Node', nodes)} {'starts' if len(nodes) == 1 else 'start'} as before, broker and controller, but with "
-        "metadata.log.dir set to a new folder beside the data dirs, which this formats. Not a voter yet:",
-        commands=(format_disk(rescue.node.cluster_id, joins=True, beside_data=True),),
-    )
-
-
-def _place(rescue: Rescue) -> str:
-    return shlex.quote(f"{rescue.node.host}:{rescue.node.port}")
 
 
 def _after(rescue: Rescue) -> Steps:
@@ -377,70 +271,10 @@ def _after(rescue: Rescue) -> Steps:
 
 def _never(rescue: Rescue) -> Steps:
     if not rescue.node.is_static:
-        yield from _dynamic_majority(rescue)
+        yield from dynamic_majority(rescue)
     elif rescue.others:
-        yield from _static_majority(rescue)
+        yield from static_majority(rescue)
     yield ProcedureStep("Never rescue twice from different disks: both would have one cluster id.")
-
-
-def _static_majority(rescue: Rescue) -> Steps:
-    """Voters of a static quorum begin with the same log, or the new ones could elect themselves without it."""
-    node = rescue.node
-    voters = ",".join(
-        f"{each}@{place}" for each, place in sorted([*rescue.others, (node.node_id, f"{node.host}:{node.port}")])
-    )
-    others = [each for each, _ in rescue.others]
-    combined = _is_combined(rescue)
-    new_dir = "the metadata.log.dir of node N, beside its data dirs" if combined else "that of node N"
-    yield ProcedureStep(
-        f"Back to a majority: stop node {node.node_id} and all brokers. Give {listed(others)} a copy of its log dir, "
-        "never an empty one: two empty disks elect themselves and make it truncate everything. "
-        f"BROKER_DIR is each broker's metadata log dir, RESCUED_DIR the rescued one, NEW_DIR_N {new_dir}.",
-        commands=(
-            *_forget_voters(rescue),
-            'rm -f "$RESCUED_DIR"/__cluster_metadata-0/quorum-state "$RESCUED_DIR"/.lock',
-            *(command for each, _ in rescue.others for command in _copied(node.cluster_id, each)),
-        ),
-    )
-    setting = f"controller.quorum.voters={voters}"
-    if combined:
-        yield ProcedureStep(
-            f"Set this in every controller's and every broker's config, with metadata.log.dir in those of "
-            f"{listed(others)}. Move out of their data dirs the metadata log that they made as brokers. Format what is "
-            "not formatted. Then start all controllers, then the brokers:",
-            settings=("process.roles=broker,controller", setting),
-            commands=(format_disk(node.cluster_id, joins=False, beside_data=True),),
-        )
-        return
-    yield ProcedureStep(
-        "Set this in every controller's and every broker's config, then start all controllers, then the brokers:",
-        settings=(setting,),
-    )
-
-
-def _forget_voters(rescue: Rescue) -> tuple[str, ...]:
-    """What brokers need that are no controllers: a combined node's metadata log was moved away."""
-    return (FORGET_VOTERS,) if len(combined_nodes(rescue)) < len(rescue.brokers) else ()
-
-
-def _copied(cluster_id: str, node_id: int) -> tuple[str, str]:
-    new = f'"$NEW_DIR_{node_id}"'
-    meta = f"version=1\\ncluster.id={cluster_id}\\nnode.id={node_id}\\ndirectory.id={new_directory_id()}\\n"
-    return f'cp -a "$RESCUED_DIR" {new}', f"printf {shlex.quote(meta)} > {new}/meta.properties"
-
-
-def _dynamic_majority(rescue: Rescue) -> Steps:
-    node, is_combined = rescue.node, _is_combined(rescue)
-    old = listed(sorted({each for each in all_nodes(rescue.plan) if each in rescue.plan.voters} - {node.node_id}))
-    disk = "a fresh disk, or a new metadata.log.dir beside data that it has," if is_combined else "a fresh disk"
-    yield ProcedureStep(
-        f"Back to a majority: for each new controller, with {disk} and controller.quorum.bootstrap.servers="
-        f"{node.host}:{node.port}, format, start, and add it. Old ids ({old or 'none'}) return only this way.",
-        commands=(
-            format_disk(node.cluster_id, joins=True, beside_data=is_combined),
-            add_controller(f"--bootstrap-controller {_place(rescue)}"),
-        ),
-    )
 
 
 def _is_deleted(operation: Operation, kind: str) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kraft_audit.quorum.voter_history import Endpoint
 from kraft_audit.text.text_files import sync
 from kraft_codec.file_names import METADATA_LOG_DIR
 from kraft_codec.files.properties import format_meta_properties, meta_properties
@@ -40,14 +41,15 @@ KRAFT_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class RescuedNode:
-    """Who a rescued dir is for: the only voter, and where it listens; `is_static`: its config names it, no record."""
+    """Who a rescued dir is for: the only voter, and where it listens; `is_static`: its config names it, no record.
+
+    The first endpoint is that of the listener that the node itself uses.
+    """
 
     cluster_id: str
     node_id: int
     directory_id: str
-    listener: str
-    host: str
-    port: int
+    endpoints: tuple[Endpoint, ...]
     is_static: bool = False
 
 
@@ -97,7 +99,7 @@ def _voter(node: RescuedNode) -> dict[str, object]:
     return {
         "voterId": node.node_id,
         "voterDirectoryId": uuid_bytes(node.directory_id),
-        "endpoints": [{"name": node.listener, "host": node.host, "port": node.port}],
+        "endpoints": [{"name": each.name, "host": each.host, "port": each.port} for each in node.endpoints],
         "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": KRAFT_VERSION},
     }
 
@@ -132,13 +134,14 @@ def write_node_dir(
         f"{METADATA_LOG_DIR}/partition.metadata": [format_partition_metadata(PartitionMetadata(0, METADATA_TOPIC_ID))],
         f"{METADATA_LOG_DIR}/quorum-state": [format_quorum_state(state)],
     }
-    hashes = {name: _write(out / name, parts) for name, parts in files.items()}
+    hashes = {name: write_private(out / name, parts) for name, parts in files.items()}
     for folder in (log_dir, out):
         sync(folder)
     return hashes
 
 
-def _write(path: Path, parts: Iterable[bytes]) -> str:
+def write_private(path: Path, parts: Iterable[bytes]) -> str:
+    """Writes a new file that only its owner may read, and returns its SHA-256. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("xb") as file:
         path.chmod(0o600)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import kraft_audit
-from kraft_audit.recovery.lost_quorum.rescue import RescueRefusedError, RescueRequest
+from kraft_audit.quorum.voter_history import Endpoint
+from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
 from kraft_audit.recovery.lost_quorum.rescued_records import StateRecords
 from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.records.record import decode_records, read_metadata_value, write_metadata_value
@@ -81,7 +82,7 @@ def eventful() -> Log:
 
 def rescued(folder: Path, log: Log, target: Path, **more: Any) -> Any:
     write_node(folder, 1, log.content)
-    request = RescueRequest(1, target, endpoint=("127.0.0.1", 9093), **more)
+    request = RescueRequest(1, target, endpoints=(Endpoint("", "127.0.0.1", 9093),), **more)
     with kraft_audit.open(str(folder), defaults={"controller.quorum.voters": "1"}) as clusters:
         (cluster,) = clusters
         return cluster.rescue(request, [1])

@@ -1,0 +1,68 @@
+"""A step of the procedure that follows a rescue, and what several steps need to know."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kraft_audit.quorum.voter_history import Endpoint
+from kraft_audit.recovery.lost_quorum.controller_config import BOOTSTRAP_SERVERS, VOTERS
+from kraft_audit.recovery.lost_quorum.rescue import Rescue
+
+
+@dataclass(frozen=True, slots=True)
+class ProcedureStep:
+    """A step: what to do, the lines that go into a config file, and the commands, as they can be pasted.
+
+    `is_note`: there is nothing to do at once, but something to know.
+    """
+
+    text: str
+    settings: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    is_note: bool = False
+
+    @property
+    def sentences(self) -> tuple[str, str]:
+        """What to do, in one sentence, and the rest."""
+        parts = _SENTENCE_END.split(self.text, maxsplit=1)
+        return parts[0], parts[1] if len(parts) > 1 else ""
+
+
+_SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
+Steps = Iterator[ProcedureStep]
+
+
+def combined_nodes(rescue: Rescue) -> list[int]:
+    """The voters that are brokers in the same process (process.roles=broker,controller)."""
+    return sorted({broker for broker, _ in rescue.brokers} & set(rescue.plan.voters))
+
+
+def is_combined(rescue: Rescue) -> bool:
+    """Whether the rescued node goes on as a broker too, with the data that it has."""
+    return rescue.node.node_id in combined_nodes(rescue)
+
+
+def controller_option(rescue: Rescue) -> str:
+    """The option by which Kafka's tools ask the rescued controller."""
+    return f"--bootstrap-controller {shlex.quote(rescue.node.endpoints[0].place)}"
+
+
+def quorum_line(rescue: Rescue, endpoint: Endpoint, others: Mapping[int, Sequence[Endpoint]]) -> str:
+    """The line of a config that says where the quorum is, for nodes that use this endpoint's listener.
+
+    `others` are voters of a static quorum beside the rescued node, with what is known of their endpoints.
+    """
+    node = rescue.node
+    if not node.is_static:
+        return f"{BOOTSTRAP_SERVERS}={endpoint.place}"
+    places = {voter: _place(points, endpoint.name) for voter, points in others.items()}
+    places[node.node_id] = endpoint.place
+    return f"{VOTERS}={','.join(f'{voter}@{places[voter]}' for voter in sorted(places))}"
+
+
+def _place(points: Sequence[Endpoint], listener: str) -> str:
+    return next((point.place for point in points if point.name == listener), "HOST:PORT")

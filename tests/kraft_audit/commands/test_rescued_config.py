@@ -1,0 +1,319 @@
+"""The config that `rescue` writes for the new controller: the old one's own file, and never one that starts open."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import kraft_audit as audit
+from kraft_audit.recovery.lost_quorum.controller_config import BLANKS, FIRST_BLANKS, blank
+from tests.builders.captures import SMALL_CORPUS
+
+LEFT: Final = f"{SMALL_CORPUS}/divergence/12-after-truncation"
+PLACE: Final = "127.0.0.1:19703"
+"""Where node 3 listens, by the voter set."""
+SECRET: Final = "Xq7-hidden"  # noqa: S105  # no password of anything
+OWN: Final = f"""# node 3
+node.id=3
+process.roles=controller
+listeners=CONTROLLER://:19703
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:SASL_SSL
+controller.quorum.voters=1@127.0.0.1:19701,2@127.0.0.1:19702,3@127.0.0.1:19703
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:admin
+ssl.keystore.password={SECRET}
+log.dirs=/var/lib/kafka
+"""
+CAPTURED: Final = f"""# kraft-capture: the settings that audits read; all others are left out
+{OWN.replace(f"ssl.keystore.password={SECRET}", "").replace("super.users=User:admin", "")}"""
+Rescued = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    folder = tmp_path / "left"
+    shutil.copytree(f"{LEFT}/node-3", folder / "node-3")
+    return folder
+
+
+@pytest.fixture
+def rescued(kraft_audit: Any, left: Path, tmp_path: Path) -> Rescued:
+    """What `rescue` of node 3 into `new` printed, as JSON."""
+
+    def run(*more: object) -> dict[str, Any]:
+        words = ["rescue", left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new", *more, "-o", "json"]
+        ended = kraft_audit(*words)
+        assert (ended.code, ended.err) == (0, ""), ended
+        written: dict[str, Any] = json.loads(ended.out)
+        return written
+
+    return run
+
+
+def file_in(folder: Path, text: str, name: str = "own.properties") -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def step(written: dict[str, Any], beginning: str) -> dict[str, Any]:
+    (found,) = [each for each in written["procedure"] if each["text"].startswith(beginning)]
+    return dict(found)
+
+
+def test_the_old_file_goes_on_with_the_lines_that_must_differ(rescued: Rescued, tmp_path: Path) -> None:
+    own = file_in(tmp_path, OWN)
+    written = rescued("--config", f"3={own}")
+    config = tmp_path / "new-server.properties"
+    changed = f"controller.quorum.bootstrap.servers={PLACE}\nlog.dirs={tmp_path}/new\n"
+    kept = "".join(
+        f"{line}\n" for line in OWN.splitlines() if not line.startswith(("controller.quorum.voters", "log.dirs"))
+    )
+    assert config.read_text() == f"{kept}\n# kraft-audit rescue: what differs from it\n{changed}"
+    assert config.stat().st_mode & 0o777 == 0o600
+    assert own.read_text() == OWN
+    said = step(written, "The controller's config")
+    assert said["text"] == (
+        f"The controller's config is {config}: {own}, authorizer, protocols and passwords included, with these lines "
+        "in place of its own, and without controller.quorum.voters. It listens on CONTROLLER:SASL_SSL."
+    )
+    assert said["settings"] == changed.splitlines()
+    assert step(written, "Move ")["text"] == (
+        f"Move {tmp_path}/new to the controller's host and give it to the user that runs Kafka. Do not format it. "
+        "log.dirs names the place where it is now: change that if you move it elsewhere. Start the controller with "
+        "this config."
+    )
+    for shown in (json.dumps(written), (tmp_path / "new" / "rescue.json").read_text()):
+        assert SECRET not in shown
+        assert "User:admin" not in shown
+
+
+@pytest.mark.parametrize("place", ["node-3", ""])
+def test_a_whole_file_that_lies_with_the_disk_is_taken(
+    rescued: Rescued, left: Path, tmp_path: Path, place: str
+) -> None:
+    own = file_in(left / place, OWN, "server.properties")
+    written = rescued()
+    assert written["config"]["source"] == str(own)
+    assert SECRET in (tmp_path / "new-server.properties").read_text()
+
+
+def test_without_a_file_the_printed_lines_do_not_start(rescued: Rescued, tmp_path: Path) -> None:
+    written = rescued()
+    assert not (tmp_path / "new-server.properties").exists()
+    said = step(written, "The controller's config")
+    assert said["text"] == (
+        "The controller's config is to be written by hand, as no config of an old controller was read. If the "
+        "server.properties of controller 3 is left, build the dir again with --config 3=FILE instead. These lines are "
+        "not a whole config. Fill in every name in capitals as the old controllers had it, the authorizer and the "
+        "protocols first. Remove such a line only if they had none: Kafka does not start while one is left. Add every "
+        "line of theirs that begins with ssl., sasl., listener.name., delegation.token. or config.providers. Without "
+        "the authorizer any user may create and delete topics. Without the policies every topic and config is "
+        "accepted, and without its secret key no delegation token is valid."
+    )
+    assert said["settings"] == [
+        "authorizer.class.name=AUTHORIZER_CLASS_NAME",
+        "super.users=SUPER_USERS",
+        "listener.security.protocol.map=LISTENER_SECURITY_PROTOCOL_MAP",
+        f"listeners=CONTROLLER://{PLACE}",
+        "controller.listener.names=CONTROLLER",
+        "early.start.listeners=EARLY_START_LISTENERS",
+        "principal.builder.class=PRINCIPAL_BUILDER_CLASS",
+        "create.topic.policy.class.name=CREATE_TOPIC_POLICY_CLASS_NAME",
+        "alter.config.policy.class.name=ALTER_CONFIG_POLICY_CLASS_NAME",
+        "process.roles=controller",
+        "node.id=3",
+        f"controller.quorum.bootstrap.servers={PLACE}",
+        f"log.dirs={tmp_path}/new",
+    ]
+
+
+def test_what_kraft_capture_kept_of_a_file_fills_in_blanks(rescued: Rescued, left: Path, kraft_audit: Any) -> None:
+    """It has no super.users and no password: with it alone no broker could log in."""
+    kept = file_in(left / "node-3", CAPTURED, "server.properties")
+    written = rescued()
+    said = step(written, "The controller's config")
+    assert said["text"].startswith(
+        f"The controller's config is to be written by hand, as {kept} holds only some settings of the old controller."
+    )
+    assert said["text"].endswith(" It listens on CONTROLLER:SASL_SSL.")
+    assert said["settings"][:3] == [
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users=SUPER_USERS",
+        "listener.security.protocol.map=CONTROLLER:SASL_SSL",
+    ]
+    words = ["rescue", left, "--gone", "1,2", "--from", "3", "--out", left.parent / "other", "--config", f"3={kept}"]
+    ended = kraft_audit(*words)
+    refused = f"{kept} is what kraft-capture kept of a config: name the whole file of its node."
+    assert (ended.code, ended.error_lines) == (1, [f"kraft-audit: {left}: refused: {refused}"])
+
+
+def test_an_old_controller_without_authorizer_leaves_no_blank_for_it(rescued: Rescued, left: Path) -> None:
+    lines = [line for line in CAPTURED.splitlines() if not line.startswith("authorizer")]
+    file_in(left / "node-3", "\n".join(lines), "server.properties")
+    settings = step(rescued(), "The controller's config")["settings"]
+    assert settings[0] == f"super.users={blank('super.users')}"
+
+
+def test_a_config_that_cannot_be_one_is_refused(kraft_audit: Any, left: Path, tmp_path: Path) -> None:
+    words = ["rescue", left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new"]
+    own, other = file_in(tmp_path, OWN), file_in(tmp_path, OWN.replace("node.id=3", "node.id=7"), "other.properties")
+    broker = file_in(tmp_path, OWN.replace("roles=controller", "roles=broker"), "broker.properties")
+    no_controller = f"{broker} is no controller's: process.roles in it does not say controller."
+    for option, code, said in (
+        (f"7={other}", 1, f"{left}: refused: --config: node 7 is neither a voter nor a registered broker."),
+        (f"2={own}", 3, f"{own}: it is of node 3, not of node 2"),
+        (f"3={broker}", 1, f"{left}: refused: {no_controller}"),
+        (f"3={tmp_path}/none", 3, f"{tmp_path}/none: No such file or directory"),
+    ):
+        ended = kraft_audit(*words, "--config", option)
+        assert (ended.code, ended.error_lines) == (code, [f"kraft-audit: {said}"])
+        assert not (tmp_path / "new").exists()
+    (tmp_path / "new-server.properties").write_text("kept")
+    ended = kraft_audit(*words, "--config", f"3={own}")
+    assert (ended.code, ended.out) == (2, "")
+    assert (tmp_path / "new-server.properties").read_text() == "kept"
+
+
+def test_a_moved_controller_listens_where_it_is_now(rescued: Rescued, tmp_path: Path) -> None:
+    """With the file of the node whose copy it goes on from."""
+    own = file_in(tmp_path, OWN + "advertised.listeners=CONTROLLER://c3.example:19703\nbroker.id=3\n")
+    written = rescued("--config", f"3={own}", "--node-id", "9", "--endpoint", "c9.example:9095")
+    said = step(written, "The controller's config")
+    assert said["settings"] == [
+        "node.id=9",
+        "listeners=CONTROLLER://c9.example:9095",
+        "controller.quorum.bootstrap.servers=c9.example:9095",
+        f"log.dirs={tmp_path}/new",
+    ]
+    assert said["text"].endswith(
+        "and without broker.id, controller.quorum.voters and advertised.listeners. It was node 3's: keystores and "
+        "names in it may belong to that host. It listens on CONTROLLER:SASL_SSL."
+    )
+
+
+SEVERAL: Final = (
+    OWN.replace("listeners=CONTROLLER://:19703", "listeners=CONTROLLER://:19703,INTERNAL://:19713")
+    .replace("names=CONTROLLER", "names=CONTROLLER,INTERNAL")
+    .replace("CONTROLLER:SASL_SSL", "CONTROLLER:SASL_SSL,INTERNAL:PLAINTEXT")
+)
+BROKER: Final = "node.id=11\nprocess.roles=broker\ncontroller.listener.names=INTERNAL\n"
+
+
+def test_every_listener_is_in_the_voter_set_and_has_brokers_of_its_own(
+    rescued: Rescued, tmp_path: Path, kraft_audit: Any
+) -> None:
+    own, broker = file_in(tmp_path, SEVERAL), file_in(tmp_path, BROKER, "broker.properties")
+    written = rescued("--config", f"3={own}", "--config", f"11={broker}")
+    with audit.open(str(tmp_path / "new")) as clusters:
+        (cluster,) = clusters
+        voter_set = cluster.state().voter_set
+    assert voter_set is not None
+    (voter,) = voter_set["voters"]
+    points = [(point["name"], point["host"], point["port"]) for point in voter["endpoints"]]
+    assert points == [("CONTROLLER", "127.0.0.1", 19703), ("INTERNAL", "127.0.0.1", 19713)]
+    steps = [each for each in written["procedure"] if each["text"].startswith("Set this in the config of every")]
+    assert [(each["text"], each["settings"]) for each in steps] == [
+        (
+            "Set this in the config of every broker whose controller.listener.names begins with CONTROLLER, and no "
+            "other controller:",
+            [f"controller.quorum.bootstrap.servers={PLACE}"],
+        ),
+        (
+            "Set this in the config of every broker whose controller.listener.names begins with INTERNAL (11, by the "
+            "configs here), and no other controller:",
+            ["controller.quorum.bootstrap.servers=127.0.0.1:19713"],
+        ),
+    ]
+    assert step(written, "The controller's config")["text"].endswith(
+        "It listens on CONTROLLER:SASL_SSL and INTERNAL:PLAINTEXT."
+    )
+
+
+def test_each_listener_of_a_moved_controller_is_named(kraft_audit: Any, left: Path, tmp_path: Path) -> None:
+    own = file_in(tmp_path, SEVERAL)
+    words = ["rescue", left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new", "--config", f"3={own}"]
+    ended = kraft_audit(*words, "--endpoint", "c9.example:9093")
+    assert (ended.code, ended.error_lines) == (
+        1,
+        [
+            f"kraft-audit: {left}: refused: Controllers listen on CONTROLLER and INTERNAL: give "
+            "--endpoint CONTROLLER://HOST:PORT --endpoint INTERNAL://HOST:PORT."
+        ],
+    )
+    both = ["--endpoint", "INTERNAL://c9.example:9094", "--endpoint", "CONTROLLER://c9.example:9093"]
+    ended = kraft_audit(*words, *both)
+    assert ended.out.splitlines()[1].endswith(", CONTROLLER://c9.example:9093, INTERNAL://c9.example:9094")
+
+
+def test_a_new_controller_is_added_once_it_has_caught_up(rescued: Rescued) -> None:
+    written = rescued()
+    steps = written["procedure"][-4:-1]
+    option = f"--bootstrap-controller {PLACE}"
+    assert [each["text"] for each in steps] == [
+        "Back to a majority: for each new controller take a fresh disk and the config of node 3, authorizer and all, "
+        "with its own node.id, listeners and log.dirs. Format it and start it. Old ids (1 and 2) return only this way.",
+        "Wait until it has caught up: ask until this table lists it as an Observer whose Lag is 0 or a few records. "
+        f"Its LogEndOffset is then above {written['offset']}.",
+        "Only then add it, with its own config. Begin the next one after that.",
+    ]
+    assert steps[0]["commands"][0].endswith("--no-initial-controllers --config controller.properties")
+    assert steps[1]["commands"] == [f"kafka-metadata-quorum {option} describe --replication"]
+    assert steps[2]["commands"] == [
+        f"kafka-metadata-quorum {option} --command-config controller.properties add-controller"
+    ]
+
+
+def test_every_blank_is_in_capitals() -> None:
+    assert all(blank(key).isupper() and "." not in blank(key) for key in (*FIRST_BLANKS, *BLANKS))
+
+
+def test_a_combined_node_s_file_becomes_that_of_a_controller_alone(kraft_audit: Any, tmp_path: Path) -> None:
+    """And without a file a combined node's own config is edited where it is."""
+    path = f"{SMALL_CORPUS}/static-to-dynamic-upgrade/01-kafka-3.5.2"
+    own = file_in(
+        tmp_path,
+        "process.roles=controller, broker\nnode.id=3\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\nadvertised.listeners=PLAINTEXT://c3.example:9092\n"
+        "early.start.listeners=CONTROLLER,PLAINTEXT\nlog.dirs=/a,/b\nmetadata.log.dir=/m\n",
+    )
+    words = ["rescue", path, "--gone", "1,2", "--from", "3", "-o", "json", "--config", f"3={own}"]
+    words += ["--endpoint", "c3.example:9093"]
+    alone = json.loads(kraft_audit(*words, "--node-id", "9", "--out", tmp_path / "alone").out)["config"]
+    assert (alone["lines"], alone["removed"]) == (
+        [
+            "process.roles=controller",
+            "node.id=9",
+            "listeners=CONTROLLER://c3.example:9093",
+            "controller.quorum.voters=9@c3.example:9093",
+            f"log.dirs={tmp_path}/alone",
+        ],
+        ["metadata.log.dir", "advertised.listeners", "early.start.listeners"],
+    )
+    both = json.loads(kraft_audit(*words, "--out", tmp_path / "both").out)["config"]
+    assert (both["lines"], both["removed"]) == (
+        [
+            "listeners=CONTROLLER://c3.example:9093,PLAINTEXT://:9092",
+            "controller.quorum.voters=3@c3.example:9093",
+            f"metadata.log.dir={tmp_path}/both",
+        ],
+        [],
+    )
+    by_hand = json.loads(kraft_audit(*words[:6], *words[-2:], "-o", "json", "--out", tmp_path / "by-hand").out)
+    said = step(by_hand, "The controller's config")
+    assert said["text"] == (
+        "The controller's config is node 3's own server.properties with these lines in place of its own, and without "
+        "controller.quorum.bootstrap.servers. Keep the rest: authorizer, protocols, passwords and listeners, of which "
+        "CONTROLLER at c3.example:9093 is the controller's."
+    )
+    assert said["settings"] == [
+        "process.roles=broker,controller",
+        "node.id=3",
+        "controller.quorum.voters=3@c3.example:9093",
+        f"metadata.log.dir={tmp_path}/by-hand",
+    ]
