@@ -43,7 +43,8 @@ class Drill:
     replicas. `snapshots`: every node writes its own every few records. `producing`: a producer goes on across all of
     it. `stays_static`: a static quorum is rescued as one by --static. `old_ids`: the quorum grows by the ids that it
     lost, on fresh disks, not by new ones. `combined`: controllers are brokers in the same process; `brokers` are those
-    that are none.
+    that are none. `by_hand`: no config of an old controller is given, so its blanks are filled in by hand. `users`:
+    controllers have a second listener, for brokers, and users log in by SASL.
     """
 
     name: str
@@ -64,6 +65,8 @@ class Drill:
     grows: bool = True
     old_ids: bool = False
     back: Back = Back.NONE
+    by_hand: bool = False
+    users: bool = False
     ci: bool = False
 
     @property
@@ -110,6 +113,7 @@ class Drill:
             "own snapshots": self.snapshots,
         }
         flags |= {"producer across it": self.producing, "grows by old ids": self.grows and self.old_ids}
+        flags |= {"config by hand": self.by_hand, "a user without rights, two controller listeners": self.users}
         parts += [text for text, holds in flags.items() if holds]
         if self.back is not Back.NONE:
             parts.append(f"returns: {self.back}")

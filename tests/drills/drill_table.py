@@ -23,6 +23,9 @@ DRILLS: Final = (
     Drill("static-3.9", "3.9.2", is_static=True, brokers=2, producing=True),
     Drill("static-3.9.0", "3.9.0", is_static=True),
     Drill("static-moved", "4.0.2", is_static=True, moved=True, alone=True),
+    Drill("authorizer", "4.3.1", brokers=2, users=True),
+    Drill("authorizer-by-hand", "4.3.1", users=True, by_hand=True, moved=True),
+    Drill("static-by-hand", "3.9.2", is_static=True, by_hand=True),
     # Two of five are left, and brokers only
     Drill("two-of-five", "4.3.1", voters=5, source=4),
     Drill("two-of-five-static", "3.9.2", voters=5, source=5, is_static=True),
@@ -78,4 +81,5 @@ DRILLS: Final = (
     ),
     Drill("combined-apart", "4.3.1", combined=True, brokers=1, moved=True, back=Back.AFTER, elr=True),
     Drill("combined-before-3.9", "3.8.1", is_static=True, combined=True, brokers=0),
+    Drill("combined-by-hand", "4.3.1", combined=True, brokers=0, by_hand=True, elr=True),
 )

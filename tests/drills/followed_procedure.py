@@ -7,14 +7,15 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kraft_audit.recovery.lost_quorum.controller_config import blank
 from tests.builders.commands import Command
 from tests.builders.printed_scripts import calls_of
+from tests.drills.back_to_majority import BackToMajority
 from tests.drills.drill import Back, Drill, Lost
-from tests.drills.kafka_node import KafkaNode
+from tests.drills.kafka_node import KafkaNode, change_lines, lines_of
 from tests.drills.old_logs import OldLogSteps, run_in_bash
 from tests.drills.old_majority import return_against
 from tests.drills.printed_procedure import PrintedStep
@@ -42,6 +43,8 @@ class FollowedProcedure:
         self.rescued_dir = out
         self.fence = 0
         self.warning = ""
+        self.config = out
+        self._majority = BackToMajority(self)
         self._steps: dict[str, Callable[[PrintedStep], None]] = {
             "Power off": self._power_off,
             "Never start a majority": self._warned,
@@ -49,10 +52,12 @@ class FollowedProcedure:
             "Reassigned in the lost part": self._run_all,
             "Before node": self._move_old_metadata,
             "Set this in every broker's config": self._configure_brokers,
+            "Set this in the config of every broker": self._configure_brokers,
             "Node ": self._return_combined,
             "Nodes ": self._return_combined,
             "On every broker remove": self._configure_brokers,
             "Before anything is moved": self._run_all,
+            "The controller's config is": self._take_config,
             "Move ": self._start_rescued,
             "Check it": self._check,
             "Start all brokers": self._start_brokers,
@@ -61,13 +66,16 @@ class FollowedProcedure:
             "Bring the lost part back": self._bring_back,
             "Topics that come back empty": self._run_all,
             "Revoked or changed": self._run_all,
-            "Back to a majority: for each": self._grow,
-            "Back to a majority: stop": self._copy_rescued,
-            "Set this in every controller's": self._start_copies,
-            "Never rescue twice": self._nothing,
+            "Back to a majority: for each": self._majority.start_new,
+            "Wait until it has caught up": self._majority.wait_for_new,
+            "Only then add it": self._majority.add_new,
+            "Back to a majority: stop": self._majority.copy_rescued,
+            "Set this in every controller's": self._majority.configure_copies,
+            "Start all controllers": self._majority.start_copies,
+            "Never rescue twice": self.nothing,
         }
-        self._steps["A better copy"] = self._nothing
-        self._steps |= dict.fromkeys(NOTHING_TO_DO, self._nothing)
+        self._steps["A better copy"] = self.nothing
+        self._steps |= dict.fromkeys(NOTHING_TO_DO, self.nothing)
 
     @property
     def controllers(self) -> list[KafkaNode]:
@@ -83,26 +91,24 @@ class FollowedProcedure:
             with (self.cluster.work / "steps.txt").open("a") as log:
                 log.write(f"{time.monotonic() - started:6.1f} s  {step.text[:60]}\n")
             ran = set(self.executed[before:])
-            assert set(step.commands) <= ran or (not self.drill.grows and action in (self._grow, self._copy_rescued)), (
-                step
-            )
+            assert set(step.commands) <= ran or (not self.drill.grows and action in self._majority.left_out), step
 
     # The steps
 
-    def _nothing(self, step: PrintedStep) -> None:
+    def nothing(self, step: PrintedStep) -> None:
         assert not step.commands
         assert not step.settings
 
     def _power_off(self, step: PrintedStep) -> None:
-        self._nothing(step)
+        self.nothing(step)
         assert not any(node.is_running for node in self.cluster.controllers.values())
 
     def _warned(self, step: PrintedStep) -> None:
-        self._nothing(step)
+        self.nothing(step)
         self.warning = step.text
 
     def _stop_brokers(self, step: PrintedStep) -> None:
-        self._nothing(step)
+        self.nothing(step)
         for broker in self.cluster.brokers.values():
             assert f"{broker.node_id} ({broker.broker_place})" in step.text
             broker.kill()
@@ -113,7 +119,7 @@ class FollowedProcedure:
         assert self.combined
         for node in self.combined:
             for command in step.commands:
-                self._run_in_bash(command, DATA_DIR=str(node.log_dir))
+                self.run_in_bash(command, DATA_DIR=str(node.log_dir))
 
     @property
     def combined(self) -> list[KafkaNode]:
@@ -123,10 +129,14 @@ class FollowedProcedure:
     def _configure_brokers(self, step: PrintedStep) -> None:
         if "process.roles" in step.settings:
             self._brokers_only(step)
+        listener = re.search(r"controller\.listener\.names begins with (\S+?)[, ]", step.text)
         for broker in self.cluster.brokers.values():
+            names = str(broker.settings()["controller.listener.names"])
+            if listener is not None and names.split(",")[0] != listener[1]:
+                continue
             broker.quorum = dict(step.settings)
             for command in step.commands:
-                self._run_in_bash(command, BROKER_DIR=str(broker.log_dir))
+                self.run_in_bash(command, BROKER_DIR=str(broker.log_dir))
 
     def _brokers_only(self, step: PrintedStep) -> None:
         assert step.settings["process.roles"] == "broker"
@@ -140,24 +150,71 @@ class FollowedProcedure:
         for node in self.combined:
             for command in step.commands if node is not self.rescued else ():
                 node.extra["metadata.log.dir"] = node.log_dir.with_name(f"{node.log_dir.name}-metadata")
-                self._run(command, node)
+                self.run(command, node)
+
+    def _take_config(self, step: PrintedStep) -> None:
+        """The config of the rescued controller: the file that was written, or what is put together by hand."""
+        self.config = self.cluster.work / "rescued.properties"
+        written = re.match(r"The controller's config is (\S+): ", step.text)
+        if written is not None:
+            assert Path(written[1]).stat().st_mode & 0o777 == 0o600
+            shutil.copy(written[1], self.config)
+            assert step.settings.items() <= lines_of(self.config).items()
+            return
+        owner = self.cluster.controllers.get(self.drill.source) or self.cluster.controllers[1]
+        if "to be written by hand" not in step.text:
+            without = re.search(r"and without ([a-z.]+)\.", step.text)
+            assert without is not None
+            shutil.copy(owner.properties, self.config)
+            change_lines(self.config, step.settings, [without[1]])
+            return
+        self._assert_it_does_not_start(step)
+        families = re.search(r"begins with (.+?)\. Without", step.text)
+        assert families is not None
+        starts = tuple(re.split(", | or ", families[1]))
+        old = lines_of(owner.properties)
+        lines = {key: old.get(key, "") if value == blank(key) else value for key, value in step.settings.items()}
+        lines = {key: value for key, value in lines.items() if value}
+        change_lines(self.config, {key: value for key, value in old.items() if key.startswith(starts)} | lines)
+
+    def _assert_it_does_not_start(self, step: PrintedStep) -> None:
+        """With its blanks not filled in, a config does not start open: it does not start."""
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in step.settings.items()))
+        copied = self.cluster.work / "not-started"
+        shutil.copytree(self.out, copied)
+        change_lines(self.config, {"log.dirs": copied})
+        node = self._rescued_controller()
+        node.output = self.cluster.work / "not-started.log"
+        node.start()
+        wait_for("a controller without a whole config to end", lambda: not node.is_running, 30)
+        self.config.write_text("")
+
+    def _rescued_controller(self) -> KafkaNode:
+        """A node that starts with the config, in a process of its own."""
+        lines = lines_of(self.config)
+        node = KafkaNode(self.cluster.work, int(lines["node.id"]), "controller", self.cluster.classpath, {}, None)
+        first = lines["controller.listener.names"].split(",")[0]
+        place = re.search(rf"{first}://[^,]*:([0-9]+)", lines["listeners"])
+        assert place is not None
+        node.port = int(place[1])
+        node.take_config(self.config)
+        return node
 
     def _start_rescued(self, step: PrintedStep) -> None:
+        self.nothing(step)
         moved = self.cluster.work / "moved-here"
         shutil.move(self.out, moved)
-        node_id = int(step.settings["node.id"])
-        if step.settings["process.roles"] == "controller":
-            node = KafkaNode(self.cluster.work, node_id, "controller", self.cluster.classpath, {}, None)
+        key = re.search(r"(\S+) names the place where it is now", step.text)
+        assert key is not None
+        assert lines_of(self.config)[key[1]] == str(self.out)
+        change_lines(self.config, {key[1]: moved})
+        if lines_of(self.config)["process.roles"] == "controller":
+            node = self._rescued_controller()
             node.log_dir = moved
-            node.port = int(step.settings["listeners"].rpartition(":")[2])
-            node.quorum = step.settings
             node.output = self.cluster.work / "rescued.log"
-            node.properties = self.cluster.work / "rescued.properties"
         else:
-            node = self.cluster.brokers[node_id]
-            assert f"{node.place}." in step.text
-            node.extra["metadata.log.dir"] = moved
-            node.quorum = {name: value for name, value in step.settings.items() if name != "metadata.log.dir"}
+            node = self.cluster.brokers[int(lines_of(self.config)["node.id"])]
+            node.take_config(self.config)
         self.rescued = node
         self.rescued_dir = moved
         self.cluster.rescued = node
@@ -166,7 +223,7 @@ class FollowedProcedure:
 
     def _check(self, step: PrintedStep) -> None:
         (command,) = step.commands
-        printed = self._run(command)
+        printed = self.run(command)
         leads = LEADS.search(step.text)
         assert leads is not None
         status = dict(re.findall(r"^(\w+):\s+(.*)$", printed, re.MULTILINE))
@@ -178,7 +235,7 @@ class FollowedProcedure:
             return_against(self.cluster, self)
 
     def _start_brokers(self, step: PrintedStep) -> None:
-        self._nothing(step)
+        self.nothing(step)
         last = re.search(r"Start all brokers but ([0-9 ,and]+)\.", step.text)
         ids = set(self.cluster.brokers) - set(map(int, re.findall(r"[0-9]+", last[1]) if last is not None else ()))
         for node_id in ids:
@@ -189,14 +246,14 @@ class FollowedProcedure:
 
     def _start_last(self, step: PrintedStep) -> None:
         """A broker that was away in the lost part, and that the rescued state has in sync."""
-        self._nothing(step)
+        self.nothing(step)
         self.cluster.brokers[int(step.text.split()[2])].start()
         self.cluster.wait_for_brokers(self.cluster.brokers)
 
     def _elect(self, step: PrintedStep) -> None:
         """Where the brokers' data is lost: what is left leads, as soon as the lost ones are fenced."""
         wait_for("lost brokers to be fenced", self._lost_are_fenced)
-        unavailable, _ = [self._run(command) for command in step.commands]
+        unavailable, _ = [self.run(command) for command in step.commands]
         if not self.cluster.only_brokers:  # else one of these may have stayed in sync
             assert ("Leader: none" in unavailable) == self.drill.elr, unavailable
         self.cluster.wait_for_brokers([node_id for node_id, node in self.cluster.brokers.items() if node.is_running])
@@ -217,88 +274,13 @@ class FollowedProcedure:
         if Lost.CREATED in self.drill.lost:
             OldLogSteps(self.cluster, text).follow()
 
-    def _grow(self, step: PrintedStep) -> None:
-        if not self.drill.grows:
-            return
-        assert self.rescued is not None
-        returned = [node for node in self.combined if node is not self.rescued and node.role == "combined"]
-        ids = self.drill.voter_ids[:2] if self.drill.old_ids else [self.drill.voters + 1, self.drill.voters + 2]
-        ids = ids[len(returned) :]
-        place = re.search(r"controller\.quorum\.bootstrap\.servers=(\S+?),", step.text)
-        assert place is not None
-        formatting, adding = step.commands
-        for node_id in ids:
-            node = self.cluster.new_controller(node_id, {"controller.quorum.bootstrap.servers": place[1]})
-            self._run(formatting, node)
-            node.start()
-            target = int(self.cluster.quorum(self.rescued)["leader"][0][2])
-            wait_for(f"controller {node_id} to catch up", partial(self._has_fetched, node_id, target))
-            self._run(adding, node)
-            if node.role == "combined":
-                self.cluster.brokers[node_id] = node
-        for node in returned:
-            self.cluster.joined[node.node_id] = node
-            self._run(adding, node)
-        wait_for("three voters", partial(self._has_voters, {node.node_id for node in self.controllers}))
-
-    def _has_voters(self, ids: set[int]) -> bool:
-        """Whether these are the voters, and each has fetched something."""
-        voters = self.cluster.quorum(*self.controllers).get("voter", ())
-        return {int(voter) for voter, end in voters if int(end) > 0} == ids
-
-    # The way back of a static quorum: copies of the rescued disk
-
-    def _copy_rescued(self, step: PrintedStep) -> None:
-        if not self.drill.grows:
-            return
-        assert self.rescued is not None
-        for broker in self.cluster.brokers.values():
-            broker.stop()
-        self.rescued.stop()
-        blanks = {"RESCUED_DIR": str(self.rescued_dir)}
-        for node_id in sorted(set(map(int, re.findall(r"NEW_DIR_([0-9]+)", " ".join(step.commands))))):
-            node = self.cluster.new_controller(node_id, {})
-            node.log_dir.parent.mkdir(parents=True)
-            new_dir = node.log_dir
-            if node.role == "combined":
-                new_dir = node.extra["metadata.log.dir"] = node.log_dir.with_name("metadata")
-            blanks[f"NEW_DIR_{node_id}"] = str(new_dir)
-        for command in step.commands:
-            of_brokers = self.cluster.only_brokers.values() if "$BROKER_DIR" in command else ()
-            for broker in of_brokers:
-                self._run_in_bash(command, BROKER_DIR=str(broker.log_dir))
-            if not of_brokers:
-                self._run_in_bash(command, **blanks)
-
-    def _start_copies(self, step: PrintedStep) -> None:
-        if not self.drill.grows:
-            return
-        for voter in step.settings["controller.quorum.voters"].split(","):
-            node_id, _, place = voter.partition("@")
-            (node,) = [each for each in self.controllers if each.node_id == int(node_id)]
-            node.port = int(place.rpartition(":")[2])
-            node.quorum = dict(step.settings)
-            for command in step.commands:
-                self._run(command, node)
-            node.start()
-        for broker in self.cluster.only_brokers.values():
-            broker.quorum = {name: value for name, value in step.settings.items() if name != "process.roles"}
-            broker.start()
-        wait_for("all voters", partial(self._has_voters, {node.node_id for node in self.controllers}))
-        self.cluster.wait_for_brokers(self.cluster.brokers)
-
-    def _has_fetched(self, node_id: int, target: int) -> bool:
-        assert self.rescued is not None
-        found = self.cluster.quorum(self.rescued)
-        return any(int(node) == node_id and int(end) >= target for node, end in found.get("observer", ()))
-
     # Commands
 
     def _run_all(self, step: PrintedStep) -> None:
         for command in step.commands:
-            self._run(command)
+            self.run(command)
 
-    def _run(self, command: str, node: KafkaNode | None = None) -> str:
+    def run(self, command: str, node: KafkaNode | None = None) -> str:
         """Runs a command as it was printed, and writes it down."""
         words = shlex.split(command)
         if words[0].startswith("kafka-"):
@@ -309,8 +291,8 @@ class FollowedProcedure:
             ended = self.kraft_audit(*words[1:])
             assert ended.code == 0, ended
             return ended.out
-        return self._run_in_bash(command)
+        return self.run_in_bash(command)
 
-    def _run_in_bash(self, command: str, **blanks: str) -> str:
+    def run_in_bash(self, command: str, **blanks: str) -> str:
         self.executed.append(command)
         return run_in_bash(command, **blanks)

@@ -8,7 +8,7 @@ import secrets
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -63,9 +63,22 @@ def quiet_port() -> int:
             return port
 
 
+def lines_of(file: Path) -> dict[str, str]:
+    """The lines of a config by their keys."""
+    lines = (line.partition("=") for line in file.read_text().splitlines() if line and not line.startswith("#"))
+    return {key: value for key, _, value in lines}
+
+
+def change_lines(file: Path, values: Mapping[str, object], removed: Collection[str] = ()) -> None:
+    """Edits a config as people do: these lines in place of those that have the same keys."""
+    kept = {key: value for key, value in lines_of(file).items() if key not in values and key not in removed}
+    file.write_text("".join(f"{key}={value}\n" for key, value in {**kept, **values}.items()))
+
+
 class KafkaNode:
     """One node. `quorum` is the line of its config that says where its quorum is.
 
+    Its config is made of SETTINGS until it is given one by `take_config`. `more_listeners`: their ports by name.
     `role` is controller, broker or combined. `port` is that of the controller, or of the broker where there is none.
     """
 
@@ -81,6 +94,8 @@ class KafkaNode:
         self.output = work / f"{role}-{node_id}.log"
         self.quorum: dict[str, str] = dict(quorum)
         self.extra: dict[str, object] = {}
+        self.more_listeners: dict[str, int] = {}
+        self._is_given = False
         self._classpath = classpath
         self._archive = archive
         self.is_paused = False
@@ -110,6 +125,7 @@ class KafkaNode:
             listeners.append(f"CONTROLLER://{self.place}")
         if self.role != "controller":
             listeners.append(f"PLAINTEXT://{self.broker_place}")
+        listeners += [f"{name}://127.0.0.1:{port}" for name, port in self.more_listeners.items()]
         return {
             **SETTINGS,
             "process.roles": ROLES[self.role],
@@ -130,7 +146,13 @@ class KafkaNode:
     def persisted_epoch(self) -> int:
         return int(json.loads(self.quorum_state or '{"leaderEpoch": 0}')["leaderEpoch"])
 
+    def take_config(self, file: Path) -> None:
+        """From now on it starts with this file and nothing else."""
+        self.properties, self._is_given = file, True
+
     def write_properties(self) -> Path:
+        if self._is_given:
+            return self.properties
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in self.settings().items()))
         return self.properties
 

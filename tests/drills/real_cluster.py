@@ -18,6 +18,7 @@ from tests.drills.kafka_node import KafkaNode
 from tests.drills.kafka_scripts import run_script, scripts_of
 from tests.drills.poisoned_record import poison
 from tests.drills.tool_jvm import ToolJvm
+from tests.drills.users import BROKERS, log_in
 
 PATIENCE_S: Final = 90
 RECORDS: Final = 60
@@ -74,13 +75,15 @@ class RealCluster:
             node.extra["metadata.log.max.record.bytes.between.snapshots"] = SNAPSHOT_BYTES
         if self.drill.combined:
             node.extra["offsets.topic.replication.factor"] = len(self.drill.voter_ids)
+        if self.drill.users:
+            log_in(node)
         return node
 
-    def new_controller(self, node_id: int, quorum: dict[str, str]) -> KafkaNode:
+    def new_controller(self, node_id: int, quorum: dict[str, str], role: str | None = None) -> KafkaNode:
         """A controller on a fresh disk, which another one of this id may have had before."""
         fresh = self.work / f"joined-{node_id}"
         fresh.mkdir()
-        node = KafkaNode(fresh, node_id, self.drill.controller_role, self.classpath, quorum, self.archive)
+        node = KafkaNode(fresh, node_id, role or self.drill.controller_role, self.classpath, quorum, self.archive)
         self.joined[node_id] = node
         return node
 
@@ -92,6 +95,10 @@ class RealCluster:
             quorum = {"controller.quorum.voters": ",".join(f"{node.node_id}@{node.place}" for node in controllers)}
         for node in self.all_nodes:
             node.quorum = dict(quorum)
+        if self.drill.users:  # brokers look for controllers at the listener that is theirs
+            places = ",".join(f"127.0.0.1:{node.more_listeners[BROKERS]}" for node in controllers)
+            for broker in self.only_brokers.values():
+                broker.quorum = {"controller.quorum.bootstrap.servers": places}
 
     @property
     def all_nodes(self) -> list[KafkaNode]:

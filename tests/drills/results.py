@@ -22,8 +22,10 @@ runs `kraft-audit rescue` and follows the printed procedure, every command as it
 rescued node leads, topics, configs, ACLs, quotas, credentials and features are those at the cut, every acknowledged
 send can be read, logs of lost and reassigned topics come back by the printed steps, and the quorum grows back to
 three voters. Where an old majority returns after the procedure the quorum must stand, also when its leader dies;
-where it returns against it, what the procedure warned of happens. In `combined` drills nodes are controller and broker
-in one process, and the brokers of the lost nodes are lost with their data.
+where it returns against it, what the procedure warned of happens. Controllers start with the config that was written
+or printed, and with nothing else; in `authorizer` drills a user without rights is refused before and after. In
+`combined` drills nodes are controller and broker in one process, and the brokers of the lost nodes are lost with their
+data.
 
 ```
 make drills

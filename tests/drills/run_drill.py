@@ -13,6 +13,7 @@ from tests.drills.kafka_node import quiet_port
 from tests.drills.old_majority import assert_all_readable, return_after
 from tests.drills.printed_procedure import printed_steps
 from tests.drills.real_cluster import RealCluster, State
+from tests.drills.users import BROKERS, assert_mallory_is_refused
 
 MOVED_ID: Final = 9
 
@@ -34,6 +35,8 @@ def run_drill(cluster: RealCluster, kraft_audit: Command) -> None:
     if Lost.CREATED in drill.lost:
         assert any(cluster.nodes.glob("broker-*/fresh-*-stray")) == drill.alone, "kept aside, until it is moved back"
     use(cluster)
+    if drill.users:
+        assert_mallory_is_refused(cluster)
     if drill.back is Back.AFTER:
         return_after(cluster, followed)
 
@@ -43,6 +46,8 @@ def lose(cluster: RealCluster) -> None:
     drill = cluster.drill
     cluster.boot()
     cluster.live()
+    if drill.users:
+        assert_mallory_is_refused(cluster)
     if drill.producing:
         cluster.tools.must_ask("begin", "across-", cluster.server, "orders")
         time.sleep(2)
@@ -60,7 +65,12 @@ def rescue_arguments(cluster: RealCluster, out: Path) -> list[str]:
     words = ["rescue", str(path), "--gone", ",".join(map(str, drill.gone))]
     words += ["--from", str(drill.source), "--out", str(out)]
     if drill.moved or drill.from_broker:
-        words += ["--node-id", str(MOVED_ID), "--endpoint", f"127.0.0.1:{quiet_port()}"]
+        words += ["--node-id", str(MOVED_ID)]
+        names = [f"{name}://" for name in ("CONTROLLER", BROKERS)] if drill.users else [""]
+        words += [word for name in names for word in ("--endpoint", f"{name}127.0.0.1:{quiet_port()}")]
+    if not drill.by_hand:
+        owner = cluster.controllers.get(drill.source) or cluster.controllers[drill.voter_ids[0]]
+        words += ["--config", f"{owner.node_id}={owner.properties}"]
     if drill.cut in (Cut.OFFSET, Cut.POISON):
         words += ["--to", str(cluster.cut_offset - 1)]
     if drill.stays_static:
