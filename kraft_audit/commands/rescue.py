@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.lost_quorum.procedure_step import ProcedureStep
     from kraft_audit.recovery.lost_quorum.rescue import Rescue
 
-KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "procedure")
+KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "config", "procedure")
 STEP_NUMBER_WIDTH: Final = 6
 
 
