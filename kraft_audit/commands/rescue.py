@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "config", "procedure")
 STEP_NUMBER_WIDTH: Final = 6
+SETTINGS_BESIDE_STEP: Final = 4
+"""More lines of a config stand in the notes: the procedure itself is read at three in the morning."""
+NOTES: Final = "To know:"
 
 
 def rescue(
@@ -150,14 +153,18 @@ def _print(lines: Output, rescue: Rescue, steps: Sequence[ProcedureStep]) -> Non
     for number, step in enumerate((step for step in steps if not step.is_note), start=1):
         what, more = step.sentences
         lines.text(f"{f'{number}.':<{STEP_NUMBER_WIDTH}}{what}", hanging=STEP_NUMBER_WIDTH)
-        for line in (*step.settings, *step.commands):
+        is_long = len(step.settings) > SETTINGS_BESIDE_STEP
+        for line in (*(() if is_long else step.settings), *step.commands):
             lines.text(" " * STEP_NUMBER_WIDTH + line)
-        notes += [(f"{number}.", more)] if more else []
-    notes += [("", step.text) for step in steps if step.is_note]
+        if more or is_long:
+            notes.append((f"{number}.", more or "The lines:", step.settings if is_long else ()))
+    notes += [("", step.text, ()) for step in steps if step.is_note]
     lines.text("")
-    lines.text("To know:")
-    for name, text in notes:
+    lines.text(NOTES)
+    for name, text, settings in notes:
         lines.text(f"{name:<{STEP_NUMBER_WIDTH}}{text}", hanging=STEP_NUMBER_WIDTH)
+        for line in settings:
+            lines.text(" " * STEP_NUMBER_WIDTH + line)
 
 
 def _endpoint(text: str) -> Endpoint:

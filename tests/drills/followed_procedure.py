@@ -60,7 +60,9 @@ class FollowedProcedure:
             "The controller's config is": self._take_config,
             "Move ": self._start_rescued,
             "Check it": self._check,
+            "The brokers are stopped": self._run_all,
             "Start all brokers": self._start_brokers,
+            "Keep clients away": self._list_strays,
             "Start broker": self._start_last,
             "Broker": self._elect,
             "Bring the lost part back": self._bring_back,
@@ -243,6 +245,12 @@ class FollowedProcedure:
                 self.cluster.brokers[node_id].start()
         self.cluster.wait_for_brokers(ids, are_leading=not self.drill.combined)
         self.cluster.wait_for_state(self.cluster.truth)
+
+    def _list_strays(self, step: PrintedStep) -> None:
+        """Brokers name what they do not know: no step removes it."""
+        (command,) = step.commands
+        for broker in self.cluster.brokers.values():
+            self.run_in_bash(command, DATA_DIR=str(broker.log_dir))
 
     def _start_last(self, step: PrintedStep) -> None:
         """A broker that was away in the lost part, and that the rescued state has in sync."""

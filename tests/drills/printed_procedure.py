@@ -53,7 +53,10 @@ def printed_steps(output: str) -> list[PrintedStep]:
     for line in notes.splitlines():
         note = NOTE.fullmatch(line)
         assert note is not None, line
-        if note[1] is None:
+        if SETTING.fullmatch(note[2]):
+            name, _, value = note[2].partition("=")
+            step.settings[name] = value
+        elif note[1] is None:
             steps.append(PrintedStep(note[2], {}, ()))
         else:
             step = steps[int(note[1]) - 1]

@@ -72,13 +72,13 @@ def first_start(rescue: Rescue) -> Steps:
     else:
         text = _own_file_by_hand(rescue) if is_combined(rescue) else _by_hand(rescue)
     yield ProcedureStep(f"{text}{protocols}", settings=config.lines)
-    beside, key = "", "log.dirs"
+    beside, key = ",", "log.dirs"
     if is_combined(rescue):
         beside, key = f" beside the data dirs of node {node.node_id}, in none of them,", "metadata.log.dir"
     yield ProcedureStep(
-        f"Move {rescue.out} to the controller's host{beside} and give it to the user that runs Kafka. Do not format "
-        f"it. {key} names the place where it is now: change that if you move it elsewhere. Start the controller with "
-        "this config."
+        f"Move {rescue.out} to the controller's host{beside} do not format it, and start the controller with this "
+        f"config. Give the dir to the user that runs Kafka. {key} names the place where it is now: change that if you "
+        "move it elsewhere."
     )
 
 
@@ -112,7 +112,7 @@ def _by_hand(rescue: Rescue) -> str:
     if source is not None:
         known = f"{source} holds only some settings of the old controller"
     return (
-        f"The controller's config is to be written by hand, as {known}. If the server.properties of controller "
+        f"The controller's config is to be written by hand with the lines below, as {known}. If the server.properties of controller "
         f"{owner} is left, build the dir again with --config {owner}=FILE instead. These lines are not a whole config. "
         "Fill in every name in capitals as the old controllers had it, the authorizer and the protocols first. Remove "
         "such a line only if they had none: Kafka does not start while one is left. Add every line of theirs that "

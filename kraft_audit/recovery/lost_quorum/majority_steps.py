@@ -74,7 +74,7 @@ def dynamic_majority(rescue: Rescue) -> Steps:
         disk, dirs = "a fresh disk, or a new metadata.log.dir beside data that it has,", "log dirs"
     yield ProcedureStep(
         f"Back to a majority: for each new controller take {disk} and the config of node {node.node_id}, authorizer "
-        f"and all, with its own node.id, listeners and {dirs}. Format it and start it. Old ids ({old or 'none'}) "
+        f"and all, with its own node.id, listeners and {dirs}, format it and start it. Old ids ({old or 'none'}) "
         "return only this way.",
         settings=(quorum_line(rescue, node.endpoints[0], {}),),
         commands=(format_disk(node.cluster_id, joins=True, beside_data=combined),),
