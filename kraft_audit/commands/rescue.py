@@ -37,6 +37,7 @@ STEP_NUMBER_WIDTH: Final = 6
 SETTINGS_BESIDE_STEP: Final = 4
 """More lines of a config stand in the notes: the procedure itself is read at three in the morning."""
 NOTES: Final = "To know:"
+LATER: Final = "Later, back to a majority:"
 
 
 def rescue(
@@ -150,7 +151,12 @@ def _print(lines: Output, rescue: Rescue, steps: Sequence[ProcedureStep]) -> Non
     lines.text(f"{rescue.out}: node {node.node_id}, directory id {node.directory_id}, {addresses}")
     lines.text(f"state of {rescue.source.copy.name} before offset {rescue.cut}; log start offset {rescue.offset}")
     notes = []
-    for number, step in enumerate((step for step in steps if not step.is_note), start=1):
+    now, later = (
+        [step for step in steps if not step.is_note and step.is_later is is_later] for is_later in (False, True)
+    )
+    for number, step in enumerate((*now, *later), start=1):
+        if later and step is later[0]:
+            lines.text(LATER)
         what, more = step.sentences
         lines.text(f"{f'{number}.':<{STEP_NUMBER_WIDTH}}{what}", hanging=STEP_NUMBER_WIDTH)
         is_long = len(step.settings) > SETTINGS_BESIDE_STEP

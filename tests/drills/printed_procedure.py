@@ -11,6 +11,7 @@ STEP: Final = re.compile(r"[0-9]+\. +(.*)")
 SETTING: Final = re.compile(r"[a-z.]+=.*")
 COMMAND: Final = re.compile(r"(?:[A-Z_]+=\S+ )?(kafka-[a-z-]+|kraft-audit|cp|mv|rm|printf|bash|find) .*")
 NOTES: Final = "To know:"
+LATER: Final = "Later, back to a majority:"
 NOTE: Final = re.compile(r"(?:([0-9]+)\.)? +(.*)")
 LINES_MAX: Final = 25
 """Of a procedure before its notes: somebody reads it at three in the morning."""
@@ -40,7 +41,7 @@ def printed_steps(output: str) -> list[PrintedStep]:
         if started is not None:
             assert PROGRAM.search(started[1]) is None, f"a command within a sentence: {line}"
             steps.append(PrintedStep(started[1], {}, ()))
-        elif steps:
+        elif steps and line != LATER:
             assert line.startswith(INDENT), line
             step, text = steps[-1], line.removeprefix(INDENT)
             if SETTING.fullmatch(text):

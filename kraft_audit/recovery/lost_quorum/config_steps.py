@@ -112,12 +112,13 @@ def _by_hand(rescue: Rescue) -> str:
     if source is not None:
         known = f"{source} holds only some settings of the old controller"
     return (
-        f"The controller's config is to be written by hand with the lines below, as {known}. If the server.properties of controller "
-        f"{owner} is left, build the dir again with --config {owner}=FILE instead. These lines are not a whole config. "
-        "Fill in every name in capitals as the old controllers had it, the authorizer and the protocols first. Remove "
-        "such a line only if they had none: Kafka does not start while one is left. Add every line of theirs that "
-        f"begins with {any_of(FAMILIES)}. Without the authorizer any user may create and delete topics. Without the "
-        "policies every topic and config is accepted, and without its secret key no delegation token is valid."
+        f"The controller's config is to be written by hand with the lines below, as {known}. If the server.properties "
+        f"of controller {owner} is left, build the dir again with --config {owner}=FILE instead. These lines are not a "
+        "whole config. Fill in every name in capitals as the old controllers had it, the authorizer and the protocols "
+        "first. Remove such a line only if they had none: Kafka does not start while one is left. Add every line of "
+        f"theirs that begins with {any_of(FAMILIES)}. Without the authorizer any user may create and delete topics. "
+        "Without the policies every topic and config is accepted, and without its secret key no delegation token is "
+        "valid."
     )
 
 

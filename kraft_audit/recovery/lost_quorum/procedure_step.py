@@ -17,13 +17,14 @@ from kraft_audit.recovery.lost_quorum.rescue import Rescue
 class ProcedureStep:
     """A step: what to do, the lines that go into a config file, and the commands, as they can be pasted.
 
-    `is_note`: there is nothing to do at once, but something to know.
+    `is_note`: there is nothing to do at once, but something to know. `is_later`: it waits until the cluster works.
     """
 
     text: str
     settings: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     is_note: bool = False
+    is_later: bool = False
 
     @property
     def sentences(self) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kraft_audit.recovery.lost_quorum.config_steps import brokers_config, first_start, other_combined
@@ -46,7 +47,8 @@ def procedure(rescue: Rescue) -> Steps:
     yield from _before(rescue)
     yield from _start(rescue)
     yield from _after(rescue)
-    yield from _never(rescue)
+    yield ProcedureStep("Never rescue twice from different disks: both would have one cluster id.")
+    yield from _later(rescue)
 
 
 def _before(rescue: Rescue) -> Steps:
@@ -269,12 +271,13 @@ def _after(rescue: Rescue) -> Steps:
         )
 
 
-def _never(rescue: Rescue) -> Steps:
+def _later(rescue: Rescue) -> Steps:
+    """How one controller becomes a majority again."""
     if not rescue.node.is_static:
-        yield from dynamic_majority(rescue)
-    elif rescue.others:
-        yield from static_majority(rescue)
-    yield ProcedureStep("Never rescue twice from different disks: both would have one cluster id.")
+        steps = dynamic_majority(rescue)
+    else:
+        steps = static_majority(rescue) if rescue.others else iter(())
+    yield from (replace(step, is_later=True) for step in steps)
 
 
 def _is_deleted(operation: Operation, kind: str) -> bool:

@@ -78,7 +78,7 @@ def test_the_procedure_names_ids_hosts_and_paths_in_order(kraft_audit, one_left:
         str(target),
         "describe --status",
     )
-    marks += ("Start all brokers", "rotate", "ISR and ELR", "Feature levels", "--no-initial-controllers", "twice")
+    marks += ("Start all brokers", "rotate", "ISR and ELR", "Feature levels", "twice", "--no-initial-controllers")
     places = [next(place for place, step in enumerate(steps) if mark in step) for mark in marks]
     assert places == sorted(places)
     assert str(one_left / "node-3") in steps[0]
@@ -208,3 +208,24 @@ def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audi
     plan, procedure = asked(voters, "1,2")
     assert not plan["is_end_proven"]
     assert "Stop all brokers (11" in procedure
+
+
+@pytest.mark.parametrize(
+    ("left", "gone", "more"),
+    [
+        (f"{LEFT}/node-3", "1,2", ()),
+        (f"{LEFT}/node-3", "1,2", ("--node-id", "9", "--endpoint", "CONTROLLER://c9.example:9093")),
+        (f"{LEFT}/node-3", "1,2", ("--to", "40")),
+        (f"{STATIC}/node-3", "1,2", ("--endpoint", "c3.example:9093")),
+    ],
+)
+def test_the_printed_procedure_is_short(kraft_audit, tmp_path: Path, left: str, gone: str, more: tuple[str]) -> None:
+    """It is read at three in the morning by somebody who has never done it: a sentence or a command a line."""
+    shutil.copytree(left, tmp_path / "left" / "node-3")
+    ended = kraft_audit("rescue", tmp_path / "left", "--gone", gone, "--from", "3", *more, "--out", tmp_path / "new")
+    assert ended.code == 0, ended.err
+    printed, _, notes = ended.out.partition("\nTo know:\n")
+    lines = printed.partition("\nLater, back to a majority:\n")[0].splitlines()[3:]
+    assert notes
+    assert len(lines) <= 25, printed
+    assert not [line for line in lines if ". " in line.partition(". ")[2]], "one sentence a line"

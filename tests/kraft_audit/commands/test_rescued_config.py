@@ -84,9 +84,9 @@ def test_the_old_file_goes_on_with_the_lines_that_must_differ(rescued: Rescued, 
     )
     assert said["settings"] == changed.splitlines()
     assert step(written, "Move ")["text"] == (
-        f"Move {tmp_path}/new to the controller's host and give it to the user that runs Kafka. Do not format it. "
-        "log.dirs names the place where it is now: change that if you move it elsewhere. Start the controller with "
-        "this config."
+        f"Move {tmp_path}/new to the controller's host, do not format it, and start the controller with this config. "
+        "Give the dir to the user that runs Kafka. log.dirs names the place where it is now: change that if you move "
+        "it elsewhere."
     )
     for shown in (json.dumps(written), (tmp_path / "new" / "rescue.json").read_text()):
         assert SECRET not in shown
@@ -108,9 +108,10 @@ def test_without_a_file_the_printed_lines_do_not_start(rescued: Rescued, tmp_pat
     assert not (tmp_path / "new-server.properties").exists()
     said = step(written, "The controller's config")
     assert said["text"] == (
-        "The controller's config is to be written by hand, as no config of an old controller was read. If the "
-        "server.properties of controller 3 is left, build the dir again with --config 3=FILE instead. These lines are "
-        "not a whole config. Fill in every name in capitals as the old controllers had it, the authorizer and the "
+        "The controller's config is to be written by hand with the lines below, as no config of an old controller was "
+        "read. If the server.properties of controller 3 is left, build the dir again with --config 3=FILE instead. "
+        "These lines are not a whole config. Fill in every name in capitals as the old controllers had it, "
+        "the authorizer and the "
         "protocols first. Remove such a line only if they had none: Kafka does not start while one is left. Add every "
         "line of theirs that begins with ssl., sasl., listener.name., delegation.token. or config.providers. Without "
         "the authorizer any user may create and delete topics. Without the policies every topic and config is "
@@ -139,7 +140,8 @@ def test_what_kraft_capture_kept_of_a_file_fills_in_blanks(rescued: Rescued, lef
     written = rescued()
     said = step(written, "The controller's config")
     assert said["text"].startswith(
-        f"The controller's config is to be written by hand, as {kept} holds only some settings of the old controller."
+        f"The controller's config is to be written by hand with the lines below, as {kept} holds only some settings of "
+        "the old controller."
     )
     assert said["text"].endswith(" It listens on CONTROLLER:SASL_SSL.")
     assert said["settings"][:3] == [
@@ -253,11 +255,11 @@ def test_each_listener_of_a_moved_controller_is_named(kraft_audit: Any, left: Pa
 
 def test_a_new_controller_is_added_once_it_has_caught_up(rescued: Rescued) -> None:
     written = rescued()
-    steps = written["procedure"][-4:-1]
+    steps = written["procedure"][-3:]
     option = f"--bootstrap-controller {PLACE}"
     assert [each["text"] for each in steps] == [
         "Back to a majority: for each new controller take a fresh disk and the config of node 3, authorizer and all, "
-        "with its own node.id, listeners and log.dirs. Format it and start it. Old ids (1 and 2) return only this way.",
+        "with its own node.id, listeners and log.dirs, format it and start it. Old ids (1 and 2) return only this way.",
         "Wait until it has caught up: ask until this table lists it as an Observer whose Lag is 0 or a few records. "
         f"Its LogEndOffset is then above {written['offset']}.",
         "Only then add it, with its own config. Begin the next one after that.",

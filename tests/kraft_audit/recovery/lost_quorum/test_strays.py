@@ -27,9 +27,7 @@ def topic(log: Log, name: str, topic_id: bytes, partitions: int = 1) -> None:
 
 
 def partition(log: Log, topic_id: bytes, number: int) -> None:
-    say(
-        log, "PartitionRecord", partitionId=number, topicId=topic_id, replicas=[11], isr=[11], leader=11, leaderEpoch=0
-    )
+    say(log, "PartitionRecord", partitionId=number, topicId=topic_id, replicas=[11], isr=[11], leader=11, leaderEpoch=0)
 
 
 @pytest.fixture
