@@ -14,8 +14,8 @@ from kraft_audit.lake.lake import COMMIT_ATTEMPTS, Lake
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, Once
 from kraft_audit.lake.views import path_tables
+from kraft_audit.spark.readers import spark_schema
 from kraft_audit.spark.session import is_conflict, is_connect, own_session, spark_error_line, spark_errors
-from kraft_audit.spark.source import spark_schema
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:

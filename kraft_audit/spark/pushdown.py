@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kraft_audit.spark.source import TableReader, arrow_schema
+from kraft_audit.spark.readers import TableReader, arrow_schema
 
 if TYPE_CHECKING:
     from kraft_audit.capture.plan import Selection

@@ -36,52 +36,28 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from kraft_audit.lake.settings import SettingsError
-from kraft_audit.lake.staging.staging_tasks import planned_bytes, processors, shares, staging_tasks
 from kraft_audit.spark.path_options import given_paths
+from kraft_audit.spark.readers import STAGED_TABLE, StagingReader, TableReader, arrow_schema, spark_schema, table_of
 from kraft_audit.spark.worker_errors import without_traceback
 from kraft_audit.tables import READABLE_TABLES
-from kraft_audit.tables.contract import slices
 from kraft_codec.schemas import Dialect
 
 if TYPE_CHECKING:
-    from kraft_audit.capture.plan import Selection
+    pass
 
-STAGED_TABLE: Final = "staged"
 OPTIONS: Final = (
     "path", "paths", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
     "lake", "plan", "planFile", "known", "parts", "minutes", "maxRecordsPerTrigger", "failOnDataLoss",
 )  # fmt: skip
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-
-
-@dataclass(frozen=True)
-class ClusterTask(InputPartition):
-    """One task: whole clusters, as (number, plan as JSON). Plain values, as it crosses to the workers pickled."""
-
-    number: int
-    clusters: tuple[tuple[int, str], ...]
-    redaction_key: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class StagingTask(InputPartition):
-    """One task of a plan: parts, as (name, clusters). `minutes`: how long a cluster may take; None reads it here."""
-
-    parts: tuple[tuple[str, tuple[tuple[int, str], ...]], ...]
-    redaction_key: str = field(repr=False)
-    minutes: int | None = None
 
 
 class KraftDataSource(DataSource):
@@ -121,36 +97,6 @@ class KraftDataSource(DataSource):
         return CommittedStreamReader(dict(self.options))
 
 
-def spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark twin of an Arrow schema: same order, types and nullability."""
-    twin: StructType = from_arrow_schema(schema)
-    return twin
-
-
-def arrow_schema(options: Any) -> pa.Schema:
-    table = table_of(options)
-    if table == STAGED_TABLE:
-        from kraft_audit.lake.staging.stage import MANIFEST_SCHEMA
-
-        return MANIFEST_SCHEMA
-    if options.get("recordtype"):
-        from kraft_audit.capture.decoded_records import record_type_schema
-
-        return record_type_schema(options["recordtype"], dialect_of(options) or Dialect.KIP853)
-    return READABLE_TABLES[table].schema
-
-
-def table_of(options: Any) -> str:
-    return str(options.get("table", "records"))
-
-
-def dialect_of(options: Any) -> Dialect | None:
-    """The dialect that the options name; with recordType Kafka's own, as its columns are known before any log is."""
-    if "dialect" in options:
-        return Dialect(options["dialect"])
-    return Dialect.KIP853 if options.get("recordtype") else None
-
-
 def check_options(options: Any) -> None:
     """Refuse options that would be ignored or cannot be used. Raises SettingsError, one line."""
     known = {option.lower(): option for option in OPTIONS}
@@ -174,99 +120,6 @@ def check_options(options: Any) -> None:
     for needed in ("lake", "plan"):
         if not options.get(needed):
             raise SettingsError('format("kraft")', needed, options.get(needed), "a value")
-
-
-class TableReader(DataSourceReader):
-    """Reads one table of the clusters below the given paths, a few clusters per task."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self.options = options
-        self.selection: Selection | None = None
-        self.cluster_ids: frozenset[str] | None = frozenset({options["cluster"]}) if options.get("cluster") else None
-
-    @without_traceback
-    def partitions(self) -> list[InputPartition]:
-        from kraft_audit.capture.plan import plan_to_json
-        from kraft_audit.lake.staging.cluster_reading import redaction_key
-        from kraft_audit.spark.planned_paths import plans_below
-
-        plans = plans_below(given_paths(self.options), dialect_of(self.options), self.options.get("capture"))
-        wanted = self.cluster_ids
-        chosen = [plan for plan in plans if wanted is None or {plan.cluster_id, plan.key} & wanted]
-        key = redaction_key(self.options.get("redactionkeyfile"))
-        clusters = [(number, plan_to_json(plan), planned_bytes(plan)) for number, plan in enumerate(chosen)]
-        return list(tasks(clusters, task_limit(self.options), key))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, ClusterTask):
-            yield from self._rows(partition)
-
-    def _rows(self, task: ClusterTask) -> Iterator[pa.RecordBatch]:
-        from kraft_audit.lake.staging.cluster_reading import read_table
-
-        record_type = self.options.get("recordtype")
-        for _, text in task.clusters:
-            for batch in read_table(text, table_of(self.options), record_type, self.selection, task.redaction_key):
-                yield from slices(batch)
-
-
-class StagingReader(DataSourceReader):
-    """Reads a plan's clusters once for all tables; its rows are the manifests of the parts.
-
-    The option `parts` names those to read, all of them by default. With `minutes` each cluster has that long, in a
-    process of its own.
-    """
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self.options = options
-
-    def partitions(self) -> list[InputPartition]:
-        from kraft_audit.lake.staging.cluster_reading import planned_clusters, redaction_key
-        from kraft_audit.lake.staging.stage_parts import named_parts
-
-        planned = planned_clusters(self.options["lake"], int(self.options["plan"]), self.options.get("planfile"))
-        parts = named_parts(planned, self.options["parts"].split(",") if "parts" in self.options else None)
-        costs = [part.cost_bytes for part in parts]
-        key = redaction_key(self.options.get("redactionkeyfile"))
-        minutes = int(self.options["minutes"]) if "minutes" in self.options else None
-        return [
-            StagingTask(tuple((parts[place].name, parts[place].clusters) for place in share), key, minutes)
-            for share in shares(costs, task_limit(self.options))
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from kraft_audit.lake.progress import failpoint
-        from kraft_audit.lake.staging.stage import MANIFEST_SCHEMA
-
-        if isinstance(partition, StagingTask):
-            for name, clusters in partition.parts:
-                rows = self._finished(partition, name, clusters)
-                failpoint("in-stage")
-                yield pa.RecordBatch.from_pylist(rows, schema=MANIFEST_SCHEMA)
-
-    def _finished(self, task: StagingTask, name: str, clusters: tuple[tuple[int, str], ...]) -> list[Any]:
-        from kraft_audit.lake.staging.cluster_reading import pipeline_reading
-        from kraft_audit.lake.staging.isolated_staging import ReadingEnv, finished_part
-        from kraft_audit.lake.staging.stage import stage_clusters
-        from kraft_audit.lake.staging.stage_parts import part_label, write_manifest
-
-        lake, plan, known = self.options["lake"], int(self.options["plan"]), self.options.get("known")
-        if task.minutes is not None:
-            return finished_part(plan, name, clusters, ReadingEnv(lake, task.redaction_key, known, task.minutes))
-        read = pipeline_reading(lake, task.redaction_key, known)
-        batches = stage_clusters(lake, clusters, read, part_label(plan, name))
-        rows = write_manifest(lake, plan, name, [row for batch in batches for row in batch.to_pylist()])
-        return [{**row, "part": name} for row in rows]
-
-
-def task_limit(options: dict[str, str]) -> int:
-    return int(options.get("tasks", 2 * processors()))
-
-
-def tasks(clusters: list[tuple[int, str, int]], limit: int, key: str) -> Iterator[ClusterTask]:
-    """The tasks of (number, plan, cost), numbered."""
-    for number, share in enumerate(staging_tasks(clusters, limit)):
-        yield ClusterTask(number, share, key)
 
 
 def _is_called_for_pushdown(frame: FrameType | None) -> bool:

@@ -22,8 +22,8 @@ from kraft_audit.lake.lake_paths import first_not_below, foreign_file, is_uri
 from kraft_audit.lake.lease import ID_FILE, LEASE_FOLDER, Lease
 from kraft_audit.lake.settings import Committer, MaintainSettings
 from kraft_audit.spark.delta_log import DeltaLogs, DeltaLogState
+from kraft_audit.spark.readers import spark_schema
 from kraft_audit.spark.session import is_conflict, spark_errors
-from kraft_audit.spark.source import spark_schema
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import BATCHES, PLANS
 from kraft_codec.errors import InputError

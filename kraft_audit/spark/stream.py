@@ -137,7 +137,7 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _ends(self) -> dict[str, int]:
         from kraft_audit.spark.planned_paths import plans_below
-        from kraft_audit.spark.source import dialect_of
+        from kraft_audit.spark.readers import dialect_of
 
         wanted = self.options.get("cluster")
         for plan in plans_below(given_paths(self.options), dialect_of(self.options), self.options.get("capture")):

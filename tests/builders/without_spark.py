@@ -20,8 +20,8 @@ from kraft_audit.lake.progress import RunResult
 from kraft_audit.lake.reaudit import Reaudit
 from kraft_audit.lake.settings import FleetSettings, load_fleet, only_clusters
 from kraft_audit.lake.staging.plan_staging import PlanStaging
+from kraft_audit.spark.readers import StagingReader
 from kraft_audit.spark.run_fleet import SparkGoldSteps
-from kraft_audit.spark.source import StagingReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

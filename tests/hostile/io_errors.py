@@ -36,8 +36,8 @@ from kraft_audit.lake.settings import FleetSettings, load_fleet
 from kraft_audit.lake.staging.stage import StageError
 from kraft_audit.pipeline.analysis import analyze
 from kraft_audit.reading import ReadingSettings
+from kraft_audit.spark.readers import StagingReader
 from kraft_audit.spark.run_fleet import SparkGoldSteps
-from kraft_audit.spark.source import StagingReader
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.gold import GOLD
 from kraft_codec.errors import CodecError, InputError

@@ -16,7 +16,7 @@ from kraft_audit.commands.cli import run_command
 from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import SettingsError
 from kraft_audit.spark.path_options import given_paths
-from kraft_audit.spark.source import ClusterTask, TableReader
+from kraft_audit.spark.readers import ClusterTask, TableReader
 from kraft_audit.spark.stream import CommittedStreamReader
 from kraft_codec.errors import InputError
 from kraft_codec.storage.path_patterns import several_paths

@@ -24,13 +24,8 @@ from kraft_audit.capture.plan import Selection
 from kraft_audit.lake.settings import SettingsError
 from kraft_audit.lake.staging.staging_tasks import TASK_BYTES
 from kraft_audit.spark.pushdown import PushedFilters, PushingReader
-from kraft_audit.spark.source import (
-    ClusterTask,
-    KraftDataSource,
-    check_options,
-    spark_schema,
-    tasks,
-)
+from kraft_audit.spark.readers import ClusterTask, spark_schema, tasks
+from kraft_audit.spark.source import KraftDataSource, check_options
 from kraft_audit.tables import READABLE_TABLES
 
 

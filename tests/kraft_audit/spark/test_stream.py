@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from kraft_audit.lake.settings import SettingsError
-from kraft_audit.spark.source import TableReader
+from kraft_audit.spark.readers import TableReader
 from kraft_audit.spark.stream import CommittedStreamReader
 from kraft_codec.errors import InputError
 

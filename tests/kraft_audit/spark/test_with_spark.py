@@ -18,8 +18,8 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.views import view_sql
 from kraft_audit.pipeline.analysis import TABLES
 from kraft_audit.spark import register_views
+from kraft_audit.spark.readers import spark_schema
 from kraft_audit.spark.run_fleet import SparkStager
-from kraft_audit.spark.source import spark_schema
 from kraft_audit.spark.spark_lake import SparkLake
 from kraft_audit.tables import LAKE_TABLES, READABLE_TABLES
 from kraft_audit.tables.gold import EVIDENCE
