@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kraft_audit.capture.named_times import named_time
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.findings.pack.pack_verification import verify_pack
 from kraft_audit.lake.settings import SettingsError, load_fleet
@@ -249,10 +250,19 @@ def _configuration(data: bytes) -> None:
         raise AssertionError("not read again as it was written")
 
 
+def _named_time(data: bytes) -> None:
+    """A name has a length of time in it, or none."""
+    time = named_time(data.decode(errors="surrogateescape"))
+    if time is not None and time.from_ms >= time.to_ms:
+        raise AssertionError(time)
+
+
 def _clean_shutdown() -> list[bytes]:
     return [*_found(".kafka_cleanshutdown")(), b'{"version":0,"brokerEpoch":7}']
 
 
+CAPTURE_NOTE: Final = b'{"cluster_id":"c","node_id":1,"read_from_ms":1790000000000,"read_to_ms":1790000000250}'
+NAMES: Final = (b"kafka-20261129T220315Z.tar.gz", b"2026-11-29_22.03+01:00/node-1", b"disks.1790000000.1790000000250")
 FLEET: Final = b"lake: lake\nclusters:\n  - name: one\n    paths: [/logs/a, s3://b/c]\n    dialect: kip853\n"
 WAIVERS: Final = b"waivers:\n  - {rule: KP001, cluster: '*', subject: orders-0, who: a, why: b, until: 2027-01-31}\n"
 RULES: Final = b"KB001:\n  max_restarts_an_hour: 7\nKB002: {max_age_days: 30}\n"
@@ -300,6 +310,8 @@ PARSERS: Final = {
         Parser("offset-index", _found("*.index"), indexes.parse_offset_index),
         Parser("time-index", _found("*.timeindex"), indexes.parse_time_index),
         Parser("producer-state", lambda: [indexes.format_producer_state()], indexes.parse_producer_state),
+        Parser("capture-note", lambda: [CAPTURE_NOTE], state_files.parse_capture_note),
+        Parser("named-time", lambda: list(NAMES), _named_time, ()),
         Parser("file-name", lambda: [b"0" * 20 + b".log", b"0" * 20 + b"-0000000003.checkpoint", b"quorum-state"],
                lambda data: parse_file_name(data.decode(errors="surrogateescape"))),
         Parser("archive", _archives, _archive, (CodecError, InputError)),
