@@ -40,7 +40,7 @@ RESERVED_UUIDS_BELOW = 100
 NODE_RESOURCES = (4, 8)
 """ConfigResource.Type: a broker, a broker's loggers; their names are node ids, or empty for all."""
 _PAIRS_CONFIG = re.compile(r"(?:leader|follower)\.replication\.throttled\.replicas")
-_NODE_IN_TEXT = re.compile(r"\b((?:broker|node|voter|controller) )(\d+)")
+_NODE_IN_TEXT = re.compile(r"\b((?:broker|node|voters?|controller) )(\d+)")
 _OFFSET_IN_TEXT = re.compile(r"\b(offset )(\d+)|\b()(\d{20})(?=\.|-)")
 _BYTE_IN_TEXT = re.compile(r"\bat byte \d+")
 

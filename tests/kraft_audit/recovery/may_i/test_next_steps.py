@@ -31,7 +31,7 @@ def questions(lines: list[str]) -> list[list[str]]:
     found = []
     for line in lines:
         if "kraft-audit may-i " in line:
-            _, action, node_id, _, *options = shlex.split(line[line.index("kraft-audit") :])[1:]
+            _, action, node_id, _, *options = shlex.split(line[line.index("kraft-audit may-i ") :])[1:]
             at = options.index("--capture") if "--capture" in options else len(options)
             found.append([action, node_id, *options[:at], *options[at + 2 :]])
     return found
