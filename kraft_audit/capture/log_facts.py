@@ -18,10 +18,11 @@ from kraft_audit.tables.bronze import BATCHES
 from kraft_audit.tables.contract import INT32, INT64, Table, required
 from kraft_audit.tables.number_arrays import Mask, Rows
 
-OF_DISK: Final = (
+OF_CAPTURE: Final = (
     *("node_id", "directory_id", "captured_at_ms", "captured_at", "capture", "capture_number", "root", "path"),
-    "file_name",
 )
+"""The columns of `batches` that say which captured disk a row is of."""
+OF_DISK: Final = (*OF_CAPTURE, "file_name")
 """The columns of `batches` that differ between disks, besides the position in the file."""
 BATCH_COPIES: Final = Table(
     "batch_copies",
@@ -45,7 +46,7 @@ LOG_RUNS: Final = Table(
     "as long as the capture",
     "Says who held what when the batches of that capture are not at hand any more.",
     (
-        *(each for each in BATCHES.columns if each.name in OF_DISK and each.name != "file_name"),
+        *(each for each in BATCHES.columns if each.name in OF_CAPTURE),
         required("leader_epoch", INT32, "leader epoch of the records"),
         required("from_offset", INT64, "the first offset"),
         required("to_offset", INT64, "the offset after the last"),

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.capture.continuity import run_begins
-from kraft_audit.capture.log_facts import BATCH_COPIES, LOG_RUNS, OF_DISK
+from kraft_audit.capture.log_facts import BATCH_COPIES, LOG_RUNS, OF_CAPTURE
 from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.pipeline.earlier_captures import KEPT_SCHEMAS, EarlierCaptures
 from kraft_audit.pipeline.joined_surveys import joined_surveys
@@ -30,7 +30,6 @@ from kraft_audit.tables.silver import LEADER_EPOCHS, WATERMARKS
 
 _NUMBER: Final = "capture_number"
 _NUMBERED: Final = (CAPTURES.name, WATERMARKS.name, BATCHES.name, BATCH_COPIES.name, LOG_RUNS.name)
-_OF_CAPTURE: Final = tuple(name for name in OF_DISK if name != "file_name")
 _Span = tuple[int, int, int]
 """(epoch, from, to): offsets of a log."""
 
@@ -177,7 +176,7 @@ def _copies_of(run: TableRow, rows: np.typing.NDArray[np.int64]) -> Iterator[Tab
     if not len(rows):
         return
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
-        place = {name: run[name] for name in _OF_CAPTURE}
+        place = {name: run[name] for name in OF_CAPTURE}
         yield {
             **place,
             "file_name": "",

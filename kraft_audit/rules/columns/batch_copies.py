@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -80,27 +80,24 @@ class BatchHolders:
         """The same, but these rows, by holdings that ascend, were held until these captures."""
         changes = np.flatnonzero(until != held.until)
         holding = held.holding[changes]
-        pieces = [self._taken(np.setdiff1d(np.arange(len(self.replica)), holding))]
+        pieces = [self.taken(np.setdiff1d(np.arange(len(self.replica)), holding))]
         for own in np.split(changes, np.flatnonzero(np.diff(holding)) + 1) if len(changes) else ():
-            pieces.append(self._cut(int(held.holding[own[0]]), held.row[own], until[own]))
-        return BatchHolders(*map(np.concatenate, zip(*pieces, strict=True)))
+            one = int(held.holding[own[0]])
+            each = np.full(self.end[one] - self.first[one], self.until[one])
+            each[held.row[own] - self.first[one]] = until[own]
+            pieces.append(self.cut(one, "until", each))
+        return joined(*pieces)
 
-    def _cut(self, holding: int, rows: Rows, until: Rows) -> tuple[Rows, ...]:
-        """A holding in pieces that were each held until one capture."""
-        first = self.first[holding]
-        each = np.full(self.end[holding] - first, self.until[holding])
-        each[rows - first] = until
-        starts = np.flatnonzero(run_begins(each))
+    def cut(self, holding: int, moment: str, each: Rows) -> BatchHolders:
+        """A holding in pieces, by `each` of its rows' value of `moment`, which is "since" or "until"."""
+        first, starts = self.first[holding], np.flatnonzero(run_begins(each))
+        pieces = self.taken(np.repeat(holding, len(starts)))
         ends = np.append(starts[1:], len(each))
-        replica, _, _, since, _, copy = self._taken(np.repeat(holding, len(starts)))
-        return replica, first + starts, first + ends, since, each[starts], copy
+        return replace(pieces, first=first + starts, end=first + ends, **{moment: each[starts]})
 
     def taken(self, holdings: Rows) -> BatchHolders:
         """Some of the holdings."""
-        return BatchHolders(*self._taken(holdings))
-
-    def _taken(self, holdings: Rows) -> tuple[Rows, ...]:
-        return tuple(getattr(self, field.name)[holdings] for field in fields(self))
+        return BatchHolders(*(getattr(self, field.name)[holdings] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraft_audit.capture.continuity import run_begins
 from kraft_audit.capture.log_facts import LOG_RUNS
 from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
@@ -137,18 +136,6 @@ def since_first_held(
         for holding in own.tolist():
             first, end = int(holders.first[holding]), int(holders.end[holding])
             each = np.minimum(since[first:end], holders.since[holding])
-            starts = np.flatnonzero(run_begins(each))
-            same = np.full(len(starts), holding)
-            ends = np.append(starts[1:], len(each))
-            pieces.append(
-                BatchHolders(
-                    holders.replica[same],
-                    first + starts,
-                    first + ends,
-                    each[starts],
-                    holders.until[same],
-                    holders.copy[same],
-                )
-            )
+            pieces.append(holders.cut(holding, "since", each))
     stays = np.flatnonzero(~moved)
     return joined(holders.taken(stays), *pieces)
