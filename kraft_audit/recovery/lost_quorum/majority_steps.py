@@ -12,7 +12,7 @@ from kraft_audit.recovery.lost_quorum.procedure_step import (
     is_combined,
     quorum_line,
 )
-from kraft_audit.recovery.lost_quorum.rescue import Rescue, all_nodes
+from kraft_audit.recovery.lost_quorum.rescue import Rescue
 from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
 from kraft_audit.rules.columns.kafka_commands import add_controller, format_disk
 from kraft_audit.text.readable import listed
@@ -68,7 +68,7 @@ def _copied(cluster_id: str, node_id: int) -> tuple[str, str]:
 def dynamic_majority(rescue: Rescue) -> Steps:
     """Each new controller is formatted, catches up as an observer, and only then becomes a voter (KIP-853)."""
     node, combined = rescue.node, is_combined(rescue)
-    old = listed(sorted({each for each in all_nodes(rescue.plan) if each in rescue.plan.voters} - {node.node_id}))
+    old = listed(sorted(set(rescue.plan.voters) - {node.node_id}))
     disk, dirs = "a fresh disk", "log.dirs"
     if combined:
         disk, dirs = "a fresh disk, or a new metadata.log.dir beside data that it has,", "log dirs"

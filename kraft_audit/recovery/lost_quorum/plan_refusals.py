@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from kraft_audit.capture.plan import ReplicaPlan, cluster_id_of
 from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.text.readable import listed, nouns, pasted_ids
+from kraft_audit.text.gone_nodes import are_lost, gone_option
+from kraft_audit.text.readable import listed, nouns
 from kraft_codec.storage.random_access import join
 
 CLUSTER, NODE = "CLUSTER", "NODE"
@@ -68,13 +69,4 @@ class PlanRefusals:
         if len(self.nameless) > 1:
             which = f"{places} have no meta.properties: say whose logs these are, in this order"
         named = f" --as {cluster_id_of(self.cluster_id or '') or CLUSTER}={NODE}" * len(self.nameless)
-        gone = f" --gone {pasted_ids(self.gone)}" if self.gone else ""
-        return [f"{which}: kraft-audit rescue-plan {self.asked}{named}{gone}"]
-
-
-def are_lost(nodes: Sequence[int], gone: Collection[int] = ()) -> str:
-    """The question that --gone answers."""
-    is_one = len(nodes) == 1
-    disks = "its disk" if is_one else "their disks"
-    away = pasted_ids({*gone, *nodes})
-    return f"{'Is' if is_one else 'Are'} {nouns('node', nodes)} lost with {disks}? Then add --gone {away}."
+        return [f"{which}: kraft-audit rescue-plan {self.asked}{named}{gone_option(self.gone)}"]

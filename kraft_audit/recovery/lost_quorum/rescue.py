@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -281,8 +281,3 @@ def _next_producer_id(reading: ClusterReading, open_storage: OpenStorage, plan: 
         except UnknownStateError:
             continue
     return max((int(fields["nextProducerId"]) for fields in producer_ids if fields is not None), default=0)
-
-
-def all_nodes(plan: RescuePlan) -> Collection[int]:
-    """The voters and everyone whose copy was read."""
-    return {*plan.voters, *(o.copy.node_id for o in plan.outcomes if o.copy.node_id is not None)}

@@ -42,7 +42,8 @@ from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
 from kraft_audit.recovery.restore.state_differences import Operation, operations
 from kraft_audit.replay.cluster_state import BranchName, ClusterState, branches_apart, state_at
 from kraft_audit.replay.driver import BranchLog
-from kraft_audit.text.readable import capitalized, listed, nouns, pasted_ids
+from kraft_audit.text.gone_nodes import gone_option
+from kraft_audit.text.readable import capitalized, listed, nouns
 
 NO_COPY: Final = "no copy of this cluster's log was read"
 
@@ -225,10 +226,13 @@ class _Planner:
 
     def _chosen(self) -> int:
         """The place of the copy to go on from: the best, or the one that can be used furthest."""
-        if self._ranked:
-            return 0
-        usable = [place for place, copy in enumerate(self._copies) if copy.usable_to is not None]
-        return max(usable, key=lambda place: (self._copies[place].last_epoch, self._copies[place].usable_to or 0))
+        usable = self._usable()
+        return 0 if self._ranked or usable is None else self._copies.index(usable)
+
+    def _usable(self) -> SurvivingCopy | None:
+        """The copy of which a rescue can use a part, the furthest one; None without such a copy."""
+        usable = [copy for copy in self._copies if copy.usable_to is not None]
+        return max(usable, key=lambda copy: (copy.last_epoch, copy.usable_to), default=None)
 
     # Whether there is a plan
 
@@ -255,11 +259,7 @@ class _Planner:
         missing = self._uncaptured_voters()
         if missing:
             return undecided, *self._refusals.missing_disks(missing)
-        usable = max(
-            (copy for copy in self._copies if copy.usable_to is not None),
-            key=lambda copy: (copy.last_epoch, copy.usable_to),
-            default=None,
-        )
+        usable = self._usable()
         if not self._ranked and usable is not None:
             reason = f"Go on from {usable.name} up to offset {usable.usable_to}, the end of its last whole operation: "
             reason += f"{usable.excluded}."
@@ -298,8 +298,7 @@ class _Planner:
         return {row["broker_id"] for row in state.existing("broker_changes")}
 
     def _again(self) -> str:
-        gone = f" --gone {pasted_ids(self._gone)}" if self._gone else ""
-        return f"kraft-audit rescue-plan {self._asked}{gone}"
+        return f"kraft-audit rescue-plan {self._asked}{gone_option(self._gone)}"
 
     def _steps(self, best: SurvivingCopy) -> Iterator[str]:
         others = sorted(self._disk_ids - ({best.node_id} if best.archived_ms is None else set()))
@@ -309,11 +308,11 @@ class _Planner:
         if brokers:
             yield f"Add the node dirs of {nouns('broker', brokers)}, which hold copies of this log too, and ask again."
         if best.node_id is not None:
-            gone = f" --gone {pasted_ids(self._gone)}" if self._gone else ""
             # A broker's id cannot be a controller's, unless it is both.
             named = "" if best.is_voter else " --node-id NODE --endpoint HOST:PORT"
             named += "" if best.usable_to is None else f" --to {best.usable_to}"
-            words = f"kraft-audit rescue {self._asked}{gone} --from {best.node_id} --out rescued-{best.node_id}{named}"
+            asked = f"{self._asked}{gone_option(self._gone)}"
+            words = f"kraft-audit rescue {asked} --from {best.node_id} --out rescued-{best.node_id}{named}"
             yield f"Build the node dir to go on with, and get the procedure: {words}"
 
     # What each copy would mean

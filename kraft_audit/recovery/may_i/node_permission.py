@@ -8,7 +8,6 @@ import shlex
 from dataclasses import replace
 
 from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.recovery.lost_quorum.plan_refusals import are_lost
 from kraft_audit.recovery.may_i.broker_permission import broker_permission
 from kraft_audit.recovery.may_i.controller_case import is_voter
 from kraft_audit.recovery.may_i.controller_permission import NEVER_STARTED, controller_permission, is_first_start
@@ -22,7 +21,8 @@ from kraft_audit.rules.columns.node_identities import identity_doubts
 from kraft_audit.rules.columns.nodes import broker_states, registrations
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
-from kraft_audit.text.readable import nouns, offset_span, pasted_ids
+from kraft_audit.text.gone_nodes import are_lost, gone_option
+from kraft_audit.text.readable import nouns, offset_span
 
 
 def permission(
@@ -132,11 +132,11 @@ def _last_copy(question: Question, safety: StartSafety, history: ClusterHistory)
             f"{len(left)} of {nouns('voter', sorted(voters.ids))} would be left, which is no majority: what goes on "
         )
         reason += "from here is a copy of the log, and this node has one."
-        return Permission(Verdict.NO, reason, (f"First: kraft-audit rescue-plan {path}{_gone(question)}",))
+        return Permission(Verdict.NO, reason, (f"First: kraft-audit rescue-plan {path}{gone_option(question.gone)}",))
     if elsewhere < committed_to:
         span = offset_span(elsewhere, committed_to)
         reason = f"Only the disk of node {question.node_id} holds {span}, which {_is(span)} committed."
-        return Permission(Verdict.NO, reason, (f"Keep it: kraft-audit rescue-plan {path}{_gone(question)}",))
+        return Permission(Verdict.NO, reason, (f"Keep it: kraft-audit rescue-plan {path}{gone_option(question.gone)}",))
     if elsewhere >= may_be_to or quorum_standing(history).standing is Standing.HEALTHY:
         return None
     span = offset_span(elsewhere, may_be_to)
@@ -148,10 +148,6 @@ def _is(span: str) -> str:
     return "are" if span.startswith("offsets") else "is"
 
 
-def _gone(question: Question) -> str:
-    return f" --gone {pasted_ids(question.gone)}" if question.gone else ""
-
-
 # A quorum of its own
 
 
@@ -161,7 +157,7 @@ def _standalone(question: Question, safety: StartSafety | None, history: Cluster
     named = {voter["voter_id"] for row in history.rows("voter_sets") for voter in row["voters"]}
     others = sorted((named | (set() if safety is None else safety.voter_ids(with_earlier=True))) - {node_id})
     end = max((replica_end(row) for row in history.rows("captures")), default=0)
-    without = f"Without --standalone: kraft-audit may-i format {node_id} {path}{_gone(question)}"
+    without = f"Without --standalone: kraft-audit may-i format {node_id} {path}{gone_option(question.gone)}"
     if others:
         reason = (
             f"--standalone makes node {node_id} the only voter of a second quorum beside {nouns('voter', others)} of "
