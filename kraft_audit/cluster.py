@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kraft_audit.findings.authorizer_log import AuthorizerLog
     from kraft_audit.findings.change_authors import AuthoredChange
     from kraft_audit.findings.log_cost import LogCost
+    from kraft_audit.findings.situation import Situation
     from kraft_audit.findings.timeline import TimelineEvent
     from kraft_audit.incidents.folding import FoldedFindings
     from kraft_audit.quorum.description import QuorumDescription
@@ -107,7 +108,7 @@ class Cluster(OpenedCluster):
         """
         from kraft_audit.findings.finding_formats import findings_batch
 
-        return pa.Table.from_batches([findings_batch(self.check(), seen_ms=self.history.seen_ms)])
+        return pa.Table.from_batches([findings_batch(self.incidents().findings, seen_ms=self.history.seen_ms)])
 
     def standing(self) -> QuorumStanding:
         """Whether the quorum works, rests, or lost its leader or majority, as of the newest captures.
@@ -128,6 +129,18 @@ class Cluster(OpenedCluster):
         from kraft_audit.incidents.folding import fold
 
         return fold(self.history, self.check() if findings is None else findings)
+
+    def situation(self, folded: FoldedFindings | None = None) -> Situation:
+        """Where the cluster stands now, as one value: what is wrong, since when, what to do first, and what is open.
+
+        >>> situation = cluster.situation()
+        >>> situation.needs_action, situation.leaderless, situation.command.split()[1]
+        (True, 1, 'recover-plan')
+        """
+        from kraft_audit.findings.situation import situation_of
+
+        known = self.incidents() if folded is None else folded
+        return situation_of(self.history, self.standing(), known, self.root)
 
     def timeline(self) -> list[TimelineEvent]:
         """What happened, in the order that the logs prove, with the state of every node after each event.

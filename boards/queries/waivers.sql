@@ -5,6 +5,6 @@ LEFT JOIN (
     SELECT cluster_id, cluster_name, row_number() OVER (PARTITION BY cluster_id ORDER BY valid_from_ms DESC) AS newness
     FROM clusters
 ) AS named ON named.cluster_id = findings.cluster_id AND named.newness = 1
-WHERE state = 'waived'
+WHERE state IN ('waived', 'acknowledged')
 ORDER BY until_day, cluster, rule
 LIMIT 500

@@ -5,6 +5,6 @@ LEFT JOIN (
     SELECT cluster_id, cluster_name, row_number() OVER (PARTITION BY cluster_id ORDER BY valid_from_ms DESC) AS newness
     FROM clusters
 ) AS named ON named.cluster_id = findings.cluster_id AND named.newness = 1
-WHERE status = 'raised' AND state = 'open' AND severity IN ('critical', 'high')
+WHERE state = 'open' AND severity IN ('critical', 'high')
 ORDER BY severity, from_ms, finding_id
 LIMIT 200

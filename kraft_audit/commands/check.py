@@ -94,7 +94,8 @@ def check(
       kraft-audit check samples/elr-06-kill-13-last-replica.tgz
       kraft-audit check samples/divergence.tgz --output json --fail-on never
     """
-    from kraft_audit.findings.answer import cluster_row
+    from kraft_audit.findings.situation import alarming, cluster_row
+    from kraft_audit.findings.situation import exit_code as exit_code_of
     from kraft_audit.incidents.folding import counted_findings
     from kraft_audit.rules.columns.needed_software import software_needed
 
@@ -107,10 +108,11 @@ def check(
     lines = []
     exit_code = 0
     for cluster in results.each_history(logs):
-        judged, waivers = judge(cluster)
+        unfolded, waivers = judge(cluster)
+        folded = cluster.incidents(unfolded)
+        judged = list(folded.findings)
         findings += judged
         needed |= dict.fromkeys((finding.finding_id for finding in judged), software_needed(cluster.history))
-        folded = cluster.incidents(judged)
         if output == "ocsf":
             _print_events(results.out, judged, cluster.history, show_all)
         elif not results.is_table:
@@ -119,11 +121,14 @@ def check(
             _print_findings(results.out, cluster, judged, waivers, logs.path, show_all, in_full, is_whole=not rule)
         elif results.cluster_count > CLUSTERS_IN_FULL:
             results.is_spaced = False
-            lines.append(cluster_row(cluster.history, folded))
+            lines.append(cluster_row(cluster.title, cluster.situation(folded)))
         else:
             _print_answer(results.out, cluster, folded, logs.path, with_resolved=with_resolved)
         counted = counted_findings(folded, since_ms, with_resolved=with_resolved)
-        exit_code = max(exit_code, _exit_code(cluster, counted, fail_on), key=EXITS_IN_ORDER.index)
+        if fail_on != "never":
+            standing = cluster.standing()
+            code = exit_code_of(cluster.history, standing, alarming(standing, counted), Severity(fail_on))
+            exit_code = max(exit_code, code, key=EXITS_IN_ORDER.index)
     if lines:
         results.out.rows(sorted(lines, key=lambda line: line["rank"], reverse=True), CLUSTER_COLUMNS)
         results.text("--cluster ID shows one of them in full")
@@ -211,24 +216,3 @@ def _export(
     elif output not in ("table", "ocsf"):
         document = finding_formats.check_document(findings, show_all=show_all)
         out.rows(finding_formats.with_needed_software(document, needed), [])
-
-
-def _exit_code(cluster: Cluster, counted: list[Finding], fail_on: FailOn) -> int:
-    """0 claims that all is well: an undecided quorum is not."""
-    from kraft_audit.findings.finding_formats import worst
-    from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing
-    from kraft_audit.rules.rule_model import Scope
-
-    if fail_on == "never":
-        return 0
-    if cluster.standing().standing is Standing.NO_LOG:
-        # What the log of an older copy says of brokers and partitions may be long past.
-        counted = [each for each in counted if each.scope not in (Scope.BROKER, Scope.PARTITION)]
-    severity = worst(counted)
-    if severity is not None and severity.rank >= Severity(fail_on).rank:
-        return EXIT_FINDINGS
-    if cluster.standing().standing in (*BROKEN, Standing.UNDECIDED):
-        return EXIT_FINDINGS
-    if not cluster.history.is_read or cluster.standing().standing is Standing.NO_LOG:
-        return EXIT_UNREADABLE
-    return EXIT_UNDECIDED if cluster.standing().lacks_majority else 0

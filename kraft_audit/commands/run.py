@@ -26,6 +26,7 @@ from kraft_audit.text.exit_codes import EXIT_UNREADABLE, EXIT_USAGE
 from kraft_audit.text.output import Output
 
 if TYPE_CHECKING:
+    from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.gold.gold_merge import GoldEngine
     from kraft_audit.lake.gold.gold_tables import GoldTables
     from kraft_audit.lake.gold.open_incidents import ClusterSummary
@@ -192,8 +193,6 @@ def run(
             raise
         progress("kraft-audit: the JVM of Spark has ended or been killed: the next run finishes what this one began")
         return EXIT_UNREADABLE
-    if result.states:
-        result.states = _with_actions(result.states, settings, progress)
     out = Output()
     for line in [json.dumps(result.to_dict())] if output == "json" else summary_text(result, from_here).splitlines():
         (out.line if output == "json" else out.text)(line)
@@ -208,33 +207,32 @@ def run(
     return 0 if too_many is None else EXIT_UNREADABLE
 
 
-def _with_actions(states: list[ClusterSummary], fleet: FleetSettings, progress: Progress) -> list[ClusterSummary]:
-    """The same clusters in the order of the fleet's page; for the worst, what that page says to do first.
-
-    Where only Spark reaches the lake, no page can be made, and its incidents have to do.
-    """
-    from kraft_audit.lake.gold.open_incidents import SHOWN_CLUSTERS
-    from kraft_audit.report.lake_source import LakeSource
-    from kraft_audit.report.needed_action import needed_action
+def _with_situations(states: list[ClusterSummary], lake: DeltaLake, progress: Progress) -> list[ClusterSummary]:
+    """The same clusters in the order of the fleet's page, each with what its situation says to do first."""
+    from kraft_audit.report.lake_situations import update_situations
+    from kraft_audit.text.watched_work import doing
     from kraft_codec.errors import InputError
 
-    asked = [state.cluster_id for state in states if state.needs_action][:SHOWN_CLUSTERS]
-    if not asked or fleet.committer == "spark":
-        return states
+    doing("summing up where each cluster stands")
     try:
-        actions = {given.cluster_id: needed_action(given) for given in LakeSource(fleet.lake).of(asked)}
+        situations = update_situations(lake)
     except InputError as problem:
         progress(f"kraft-audit: what to do next is not shown: {problem}")
         return states
-    told, others = [], []
-    for state in states:
-        action = actions.get(state.cluster_id)
-        if action is None:
-            others.append(state)
-        else:
-            known = replace(state, wrong=action.what, since_ms=action.since_ms, next_command=action.command)
-            told.append((action.place, known))
-    return [*(state for _, state in sorted(told, key=lambda each: each[0])), *others]
+    known = [
+        replace(
+            state,
+            needs_action=situation.needs_action,
+            wrong=situation.what,
+            since_ms=situation.since_ms,
+            next_command=situation.command,
+        )
+        for state in states
+        if (situation := situations.get(state.cluster_id)) is not None
+    ]
+    places = {id_: each.need for id_, each in situations.items()}
+    known.sort(key=lambda state: (not state.needs_action, places[state.cluster_id] or 0))
+    return [*known, *(state for state in states if state.cluster_id not in situations)]
 
 
 def from_here(command: str) -> str:
@@ -261,6 +259,7 @@ def run_fleet(
 
     Raises SettingsError (exit 2), InputError and StageError (exit 3).
     """
+    from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lineage import traced
     from kraft_audit.lake.pipeline import Run
     from kraft_audit.lake.reaudit import Reaudit
@@ -276,7 +275,10 @@ def run_fleet(
                 return run.abandon(abandon)
             if finish:
                 return run.finish_open_plans()
-            return run.all_steps() if only is None else run.one_step(only)
+            result = run.all_steps() if only is None else run.one_step(only)
+            if result.states and isinstance(lake, DeltaLake):  # what only Spark reaches makes no pages either
+                result.states = _with_situations(result.states, lake, progress)
+            return result
     finally:
         engines.close()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from kraft_audit.findings.at_rest import at_rest_sentence
 from kraft_audit.findings.check_text import last_holder, operations_from, time_span, uncited_text
@@ -20,7 +20,7 @@ from kraft_audit.findings.what_next import (
     open_losses,
     what_next,
 )
-from kraft_audit.incidents.folding import FoldedFindings, open_findings
+from kraft_audit.incidents.folding import FoldedFindings
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level
 from kraft_audit.rules.columns.captures import copies_in_doubt, newest_round
@@ -43,7 +43,6 @@ from kraft_codec.schemas.releases import METADATA_VERSIONS
 
 SHOW_FINDINGS: Final = ": --findings"
 """What a line ends with that `check` lists on request; a page, which has them below, leaves it out."""
-UNCLEAR: Final = frozenset({Standing.UNDECIDED, Standing.NOT_JUDGED, Standing.NO_LOG})
 EVENTS_SHOWN: Final = 8
 RESOLVED_SHOWN: Final = 2
 SINGLE_NODE_RULES: Final = frozenset({"KV007", "KV011", "KP010"})
@@ -138,27 +137,6 @@ def _single_node(history: ClusterHistory, folded: FoldedFindings) -> str:
     return f"{nodes}: any disk loss is data loss{named}."
 
 
-def cluster_row(history: ClusterHistory, folded: FoldedFindings) -> dict[str, Any]:
-    """One of many clusters: its state in a sentence, and the worst that is open; `rank` orders by urgency."""
-    standing = quorum_standing(history)
-    alarms = open_findings(folded)
-    worst = max((finding.severity for finding in alarms), key=lambda severity: severity.rank, default=None)
-    rules = sorted({finding.rule for finding in alarms if finding.severity is worst})
-    lines = list(_state_lines(history, standing, folded))
-    return {
-        "cluster_id": history.title,
-        "state": lines[0].word.lower(),
-        "open": "" if worst is None else f"{worst.value}: {' '.join(rules)}",
-        "answer": " ".join(line.text for line in lines),
-        "rank": (
-            standing.standing in BROKEN,
-            worst is not None and worst.rank >= Severity.HIGH.rank,
-            standing.standing in UNCLEAR,
-            -1 if worst is None else worst.rank,
-        ),
-    }
-
-
 def opening_lines(
     history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings, path: str
 ) -> tuple[AnswerLine, ...]:
@@ -221,7 +199,7 @@ def _voters_read(standing: QuorumStanding) -> str:
 
 
 def _state_lines(history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings) -> Iterator[AnswerLine]:
-    alarms = [finding for finding in open_findings(folded) if finding.severity.rank >= Severity.HIGH.rank]
+    alarms = [finding for finding in folded.open if finding.severity.rank >= Severity.HIGH.rank]
     committed, lost = _committed(standing), disks_lost(history, folded)
     if lost and standing.standing not in BROKEN:
         yield AnswerLine("QUORUM", loss_sentence(lost), Severity.CRITICAL)
@@ -342,7 +320,7 @@ def _no_leader(standing: QuorumStanding) -> str:
 
 
 def _partitions_at_risk(history: ClusterHistory, folded: FoldedFindings) -> str:
-    findings = open_findings(folded)
+    findings = folded.open
     offline = [finding for finding in findings if finding.rule == "KP002"]
     alone = [finding for finding in findings if finding.rule == "KP001"]
     sentences = []

@@ -18,7 +18,8 @@ from kraft_audit.text.readable import timestamp_us
 _FACT: Final = tuple(field.name for field in EVIDENCE.value_type)
 CHECK_KEYS: Final = (
     *("rule", "name", "severity", "status", "subject", "from_offset", "to_offset", "evidence", "why", "what_to_do"),
-    *("summary", "reason", "from_ms", "to_ms", "epoch", "is_over", "cluster_id", "finding_id", "scope", "waiver"),
+    *("summary", "reason", "from_ms", "to_ms", "epoch", "is_over", "state", "severity_now", "incident_id"),
+    *("cluster_id", "finding_id", "scope", "waiver"),
 )
 CSV_KEYS: Final = (
     *(key for key in CHECK_KEYS if key not in ("evidence", "waiver")),
@@ -27,8 +28,6 @@ CSV_KEYS: Final = (
 """Flat: evidence as one text, the waiver as three columns."""
 WAIVER_COLUMNS: Final = {"by": "who", "until": "until", "why": "why"}
 ADVICE_NAMES_SHOWN: Final = 4
-STOP_IN_ORDER_MARK: Final = "is_of_stop_in_order"
-"""A mark of findings that last because the cluster was stopped in order."""
 
 
 def finding_rows(findings: Iterable[Finding], *, seen_ms: int | None = None, plan: int = 0) -> list[dict[str, Any]]:
@@ -43,7 +42,7 @@ def findings_batch(findings: Sequence[Finding], *, seen_ms: int | None = None, p
 
 _SAME: Final = (
     *("finding_id", "cluster_id", "rule", "name", "subject", "summary", "reason", "from_offset", "to_offset"),
-    *("from_ms", "to_ms", "epoch", "is_over", "why", "what_to_do"),
+    *("from_ms", "to_ms", "epoch", "is_over", "why", "what_to_do", "incident_id"),
 )
 """The columns that are fields of a finding as they are."""
 
@@ -59,6 +58,8 @@ def _row(finding: Finding, seen_ms: int | None, plan: int) -> dict[str, Any]:
         "severity": finding.severity.value,
         "scope": finding.scope.value,
         "status": finding.status.value,
+        "state": finding.state.value,
+        "severity_now": None if finding.severity_now is None else finding.severity_now.value,
         "from_time": timestamp_us(finding.from_ms),
         "to_time": timestamp_us(finding.to_ms),
         "evidence": [evidence_row(fact) for fact in finding.evidence],
@@ -66,17 +67,6 @@ def _row(finding: Finding, seen_ms: int | None, plan: int) -> dict[str, Any]:
         "seen_ms": seen_ms,
         "plan": plan,
     }
-
-
-def state_of(finding: Mapping[str, Any]) -> str:
-    """open, waived, stopped, closed or undecided, of a finding from either source."""
-    if finding["status"] == "undecided":
-        return "closed" if finding.get("state") == "closed" else "undecided"
-    if finding["is_over"] or finding.get("state") == "closed":
-        return "closed"
-    if finding.get(STOP_IN_ORDER_MARK):
-        return "stopped"
-    return "waived" if finding["waiver"] is not None else "open"
 
 
 def selected(findings: Iterable[Finding], *, show_all: bool = False) -> list[Finding]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.frameworks import frameworks, requirements
 from kraft_audit.rules.registry import control_of
@@ -41,12 +40,18 @@ SEVERITY: Final = {
 NO_SEVERITY: Final = Code(1, "Informational")
 """Of a check that passed."""
 COMPLIANCE: Final = {"raised": Code(3, "Fail"), "undecided": Code(0, "Unknown"), "clear": Code(1, "Pass")}
+UNMAPPED: Final = (
+    *("from_offset", "to_offset", "epoch", "evidence", "waiver", "state", "severity_now", "incident_id"),
+)
+STOPPED_IN_ORDER: Final = "it lasts because the cluster was stopped in order"
 LIFECYCLE: Final = {
     "open": Code(1, "New"),
-    "stopped": Code(1, "New"),
+    "folded": Code(3, "Suppressed"),
     "waived": Code(3, "Suppressed"),
-    "closed": Code(4, "Resolved"),
+    "acknowledged": Code(3, "Suppressed"),
+    "resolved": Code(4, "Resolved"),
     "undecided": Code(0, "Unknown"),
+    "clear": Code(4, "Resolved"),
 }
 """status_id of an event by the state of its finding."""
 
@@ -78,10 +83,10 @@ def compliance_of(rule: str) -> dict[str, Any]:
 
 
 def _event(row: Mapping[str, Any], version: str) -> dict[str, Any]:
-    state = state_of(row)
+    state = row["state"]
     activity = _activity(row, state)
     lifecycle = LIFECYCLE[state]
-    severity = NO_SEVERITY if row["status"] == "clear" else SEVERITY[row["severity"]]
+    severity = NO_SEVERITY if state in ("clear", "folded") else SEVERITY[row["severity"]]
     check = COMPLIANCE[row["status"]]
     time_ms = _time_ms(row, activity)
     seen_ms = _seen_ms(row)
@@ -90,6 +95,7 @@ def _event(row: Mapping[str, Any], version: str) -> dict[str, Any]:
     first_seen_ms, changed_ms = row.get("first_seen_ms", seen_ms), row.get("changed_ms", seen_ms)
     waiver = row["waiver"]
     detail = row["reason"] if waiver is None else f"{waiver['who']} until {waiver['until']}: {waiver['why']}"
+    detail = STOPPED_IN_ORDER if state == "folded" else detail
     return {
         "category_uid": CATEGORY[0],
         "category_name": CATEGORY[1],
@@ -140,13 +146,13 @@ def _event(row: Mapping[str, Any], version: str) -> dict[str, Any]:
                 "namespace": row["cluster_id"],
             }
         ],
-        "unmapped": {name: row[name] for name in ("from_offset", "to_offset", "epoch", "evidence", "waiver")},
+        "unmapped": {name: row[name] for name in UNMAPPED},
     }
 
 
 def _activity(row: Mapping[str, Any], state: str) -> Code:
     """A finding of a lake is updated by each plan that sees it again; what reads log dirs knows of no run before."""
-    if state == "closed":
+    if state == "resolved":
         return CLOSE
     return UPDATE if row.get("first_plan", row["plan"]) != row["plan"] else CREATE
 

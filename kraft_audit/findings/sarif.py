@@ -15,7 +15,7 @@ from kraft_audit.findings.finding_formats import evidence_row
 from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.judging import by_severity
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import Evidence, Finding, Severity, Status
+from kraft_audit.rules.rule_model import Evidence, Finding, FindingState, Severity, Status
 
 LEVEL: Final = {
     Severity.CRITICAL: "error",
@@ -32,7 +32,7 @@ METADATA_LOG: Final = "__cluster_metadata-0"
 
 
 class Profile(enum.StrEnum):
-    """`full` has every finding, undecided and clear ones too; `github` those that are raised and not waived."""
+    """`full` has every finding, undecided and clear ones too; `github` those that are open."""
 
     FULL = "full"
     GITHUB = "github"
@@ -43,7 +43,7 @@ def sarif(findings: Sequence[Finding], *, version: str, profile: Profile = Profi
     ordered = list(by_severity(findings))
     omitted = 0
     if profile is Profile.GITHUB:
-        failed = [finding for finding in ordered if finding.status is Status.RAISED and finding.waiver is None]
+        failed = [finding for finding in ordered if finding.state is FindingState.OPEN]
         ordered, omitted = failed[:GITHUB_RESULTS_MAX], max(0, len(failed) - GITHUB_RESULTS_MAX)
     used = {rule_id: number for number, rule_id in enumerate(sorted({finding.rule for finding in ordered}))}
     driver = {
@@ -69,6 +69,7 @@ def _rule(rule_id: str) -> dict[str, Any]:
         "shortDescription": {"text": rule.text.raised_when},
         "fullDescription": {"text": rule.text.why},
         "help": {"text": rule.text.what_to_do},
+        "helpUri": rule.text.address,
         "defaultConfiguration": {"level": LEVEL[rule.severity]},
         "properties": {
             "security-severity": SECURITY_SEVERITY[rule.severity],
@@ -85,7 +86,7 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "kind": kind,
-        "level": LEVEL[finding.severity] if kind == "fail" else "none",
+        "level": _level(finding),
         "message": {"text": f"{finding.subject}: {said}" if finding.subject else said},
         "partialFingerprints": {"findingId": finding.finding_id},
         "locations": [_location(finding, fact) for fact in finding.evidence if fact.path] or [_location(finding, None)],
@@ -94,6 +95,9 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
             "from_offset": finding.from_offset,
             "to_offset": finding.to_offset,
             "is_over": finding.is_over,
+            "state": finding.state.value,
+            "severity": finding.severity.value,
+            "incident_id": finding.incident_id,
             "what_to_do": finding.what_to_do,
             "evidence": [evidence_row(fact) for fact in finding.evidence],
         },
@@ -102,6 +106,13 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
         text = f"{finding.waiver.who} until {finding.waiver.until}: {finding.waiver.why}"
         result["suppressions"] = [{"kind": "external", "justification": text}]
     return result
+
+
+def _level(finding: Finding) -> str:
+    """As severe as the finding while it is open; a note where something explains or ended it."""
+    if finding.status is not Status.RAISED:
+        return "none"
+    return "note" if finding.severity_now is None else LEVEL[finding.severity_now]
 
 
 def _location(finding: Finding, fact: Evidence | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kraft_audit.findings.check_text import last_holder, operations_from
 from kraft_audit.findings.membership import membership_steps
-from kraft_audit.incidents.folding import FoldedFindings, open_findings
+from kraft_audit.incidents.folding import FoldedFindings
 from kraft_audit.replay.branch_choice import PartedLog
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_stops import last_voter
@@ -78,8 +78,8 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         text = f"Start {which}, with its own disk: a majority needs {needed} more beside node {last.node_id}."
         yield f"{text} Stop none of them then.   kraft-audit may-i start {last.stopped[-1]} {quoted}"
     elif standing.standing is Standing.STALLED:
-        yield from (finding.what_to_do for finding in open_findings(folded) if finding.rule == "KQ024")
-    elif standing.standing is Standing.NO_LEADER and any(each.rule == "KV017" for each in open_findings(folded)):
+        yield from (finding.what_to_do for finding in folded.open if finding.rule == "KQ024")
+    elif standing.standing is Standing.NO_LEADER and any(each.rule == "KV017" for each in folded.open):
         yield from _set_voters_alike(history, quoted)
     elif standing.standing is Standing.NO_LEADER and history.operator.is_running:
         text = f"{standing.majority} of controllers {listed(sorted(standing.voters))} have to reach each other"
@@ -209,20 +209,20 @@ def _ask_alone(alone: VoterAlone, quoted: str) -> Iterator[str]:
 
 def _lead_again(folded: FoldedFindings, quoted: str) -> Iterator[str]:
     """Who has to come back first so that partitions without a leader get one."""
-    alone = [f for f in open_findings(folded) if f.rule == "KP001" and "leader -1" in f.summary]
+    alone = [f for f in folded.open if f.rule == "KP001" and "leader -1" in f.summary]
     if alone:
         holders = list(dict.fromkeys(last_holder(finding) for finding in alone))
         names = listed([finding.subject for finding in alone[:SUBJECTS_NAMED]])
         its, them = ("its disk", "it") if len(holders) == 1 else ("their disks", "them")
         text = f"Start broker {listed(holders)} first, with {its}. Do not wipe {them}, do not reassign {names}."
         yield f"{text}   kraft-audit recover-plan {quoted}"
-    elif any(finding.rule == "KP002" for finding in open_findings(folded)):
+    elif any(finding.rule == "KP002" for finding in folded.open):
         yield f"See who has to come back first:   kraft-audit recover-plan {quoted}"
 
 
 def open_losses(history: ClusterHistory, folded: FoldedFindings) -> list[Loss]:
     """The losses that nobody has acknowledged, in the order of the log."""
-    known = {(finding.subject, finding.from_offset) for finding in open_findings(folded) if finding.rule == LOSS}
+    known = {(finding.subject, finding.from_offset) for finding in folded.open if finding.rule == LOSS}
     return [loss for loss in losses(history) if (loss.event.name, loss.event.offset) in known]
 
 
@@ -264,7 +264,7 @@ def _ask_observers(history: ClusterHistory, losses: LostVoters, quoted: str) -> 
 
 def altered_disks(folded: FoldedFindings) -> list[Finding]:
     """Findings that name a disk with other bytes than a majority of the voters holds."""
-    findings = (finding for finding in open_findings(folded) if finding.rule == "KQ022")
+    findings = (finding for finding in folded.open if finding.rule == "KQ022")
     return [finding for finding in findings if finding.summary.startswith(HOLDS_OTHER_BYTES)]
 
 
@@ -372,7 +372,7 @@ def disks_lost(history: ClusterHistory, folded: FoldedFindings) -> list[Finding]
     newest = {(row["path"] or row["root"], row["read_to_ms"]) for row in newest_captures(history)}
     return [
         finding
-        for finding in open_findings(folded)
+        for finding in folded.open
         if finding.rule in LOST_DISKS
         and any((fact.path, fact.timestamp_ms) in newest for fact in list(finding.evidence)[-1:])
     ]

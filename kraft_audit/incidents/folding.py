@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from kraft_audit.incidents.broker_incidents import broker_incidents
@@ -30,7 +31,7 @@ from kraft_audit.rules.columns.declared_recovery import (
 )
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing, quorum_standing
-from kraft_audit.rules.rule_model import LOSS, Finding, Scope, Status
+from kraft_audit.rules.rule_model import LOSS, Finding, FindingState, Scope, Status
 from kraft_audit.tables.silver import PARTITION_CHANGES
 from kraft_audit.text.readable import duration, when
 
@@ -38,17 +39,24 @@ QUORUM_RULES: Final = frozenset({"KQ023", "KQ024", "KQ025"})
 OPEN_END: Final = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FoldedFindings:
     """All incidents of a cluster, newest open first, and the findings that none of them explains.
 
     Waived findings stay part of their incident, and alarm nowhere; `waived` are those that no incident explains.
+    `findings` are all, in the order in which they were given, each with its incident; `open` are those that alarm.
     """
 
     incidents: tuple[Incident, ...]
     unexplained: tuple[Finding, ...]
     undecided: tuple[Finding, ...] = ()
     waived: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @cached_property
+    def open(self) -> tuple[Finding, ...]:
+        """What `check` alarms about by default, and every page, table, metric and message with it."""
+        return tuple(finding for finding in self.findings if finding.state is FindingState.OPEN)
 
 
 def fold(history: ClusterHistory, findings: Sequence[Finding]) -> FoldedFindings:
@@ -72,6 +80,7 @@ class Folding:
 
     def __init__(self, incidents: Sequence[Incident], *, keeps_ids: bool = False) -> None:
         self._incidents = incidents
+        self._is_stopped = any(each.kind is IncidentKind.CLUSTER_STOP and each.is_open for each in incidents)
         self._members = [IncidentMembers(incident, keeps_ids=keeps_ids) for incident in incidents]
 
     def see(self, history: ClusterHistory) -> None:
@@ -80,12 +89,20 @@ class Folding:
         for members in asking if history.has(PARTITION_CHANGES.name) else ():
             members.see(history)
 
-    def add(self, finding: Finding) -> int | None:
-        """The number of the incident that explains a finding, the first that does; None where none does."""
+    def add(self, finding: Finding) -> tuple[Finding, int | None]:
+        """A finding with the incident that explains it, the first that does; and its number, None where none does."""
+        if finding.status is not Status.RAISED:
+            return finding, None
         number = next((n for n, incident in enumerate(self._incidents) if _explains(incident, finding)), None)
-        if number is not None:
-            self._members[number].add(finding)
-        return number
+        if number is None:
+            return finding, None
+        self._members[number].add(finding)
+        incident = self._incidents[number]
+        # What was lost is lost, however the cluster was stopped. Where it stopped in order, an incident before the stop
+        # is resolved although what it left has not ended.
+        is_of_stop = incident.kind is IncidentKind.CLUSTER_STOP or not incident.is_open
+        is_folded = self._is_stopped and is_of_stop and finding.rule != LOSS
+        return finding._replace(incident_id=incident.incident_id, folded=is_folded), number
 
     def incident(self, number: int, findings: Sequence[Finding] = ()) -> Incident:
         return self._members[number].incident(findings)
@@ -117,36 +134,24 @@ def fold_into(incidents: Sequence[Incident], findings: Sequence[Finding]) -> Fol
 def _folded(folding: Folding, findings: Sequence[Finding]) -> FoldedFindings:
     members: dict[int, list[Finding]] = defaultdict(list)
     unexplained: list[Finding] = []
-    for finding in findings:
+    every: list[Finding] = []
+    for given in findings:
+        finding, number = folding.add(given)
+        every.append(finding)
         if finding.status is Status.RAISED:
-            number = folding.add(finding)
             (unexplained if number is None else members[number]).append(finding)
     shown = tuple(folding.incident(number, members[number]) for number in folding.shown())
     undecided = tuple(finding for finding in findings if finding.status is Status.UNDECIDED and finding.subject)
     alarming, waived = (
         tuple(f for f in unexplained if (f.waiver is not None) is is_waived) for is_waived in (False, True)
     )
-    return FoldedFindings(shown, alarming, undecided, waived)
+    return FoldedFindings(shown, alarming, undecided, waived, tuple(every))
 
 
-def open_findings(folded: FoldedFindings) -> list[Finding]:
-    """What is open and alarms: findings of open incidents that are not clean stops, those that none explains, and what
-    any of them lost."""
-    findings = [finding for finding in folded.unexplained if not finding.is_over]
-    for incident in folded.incidents:
-        lasts = incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP
-        findings += [
-            finding
-            for finding in incident.findings
-            if not finding.is_over and finding.waiver is None and (lasts or finding.rule == LOSS)
-        ]
-    return findings
-
-
-def counted_findings(folded: FoldedFindings, since_ms: int | None, *, with_resolved: bool) -> list[Finding]:
+def counted_findings(folded: FoldedFindings, since_ms: int | None, *, with_resolved: bool) -> Sequence[Finding]:
     """What `--fail-on` looks at: open findings; with `with_resolved` all, with `since_ms` those open since then too."""
     if not with_resolved and since_ms is None:
-        return open_findings(folded)
+        return folded.open
     explained = (finding for incident in folded.incidents for finding in incident.findings)
     every = [*folded.unexplained, *(finding for finding in explained if finding.waiver is None)]
     if with_resolved and since_ms is None:

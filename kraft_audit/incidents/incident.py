@@ -25,7 +25,7 @@ from kraft_audit.text.readable import duration, nouns, plural, when
 
 INCIDENT_KEYS: Final = (
     *("cluster_id", "kind", "severity", "subject", "headline", "from_offset", "to_offset", "from_ms", "to_ms"),
-    *("is_open", "is_clean", "effects", "events", "rules", "finding_ids", "incident_id"),
+    *("state", "is_open", "is_clean", "effects", "events", "rules", "finding_ids", "incident_id"),
 )
 """The columns of an incident as a row."""
 
@@ -44,6 +44,14 @@ class IncidentKind(enum.StrEnum):
     ROLE_CHANGE = "role_change"
     NO_LEADER = "no_leader"
     DECLARED_RESCUE = "declared_rescue"
+
+
+class IncidentState(enum.StrEnum):
+    """Whether an incident lasts. A cluster that was stopped in order, and is, alarms nobody."""
+
+    OPEN = "open"
+    STOPPED = "stopped"
+    RESOLVED = "resolved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +92,25 @@ class Incident:
 
     @property
     def severity(self) -> Severity:
-        """The worst of its open findings, of all of them where it is resolved; low where it has none."""
-        counted = [f for f in self.findings if f.waiver is None and not (self.is_open and f.is_over)]
+        """The worst of its open findings, of all of them where it is resolved; low where it has none.
+
+        Of a cluster that was stopped in order only what was lost counts.
+        """
+        counted = [finding for finding in self.findings if _counts(self, finding)]
         return max((finding.severity for finding in counted), key=lambda severity: severity.rank, default=Severity.LOW)
+
+    @property
+    def state(self) -> IncidentState:
+        """Whether it lasts; a stop in order, which nobody has to act on, is told apart."""
+        if not self.is_open:
+            return IncidentState.RESOLVED
+        return IncidentState.STOPPED if self.kind is IncidentKind.CLUSTER_STOP else IncidentState.OPEN
+
+
+def _counts(incident: Incident, finding: Finding) -> bool:
+    """Whether a finding says how severe its incident is."""
+    is_of_stop = incident.kind is IncidentKind.CLUSTER_STOP and finding.rule != LOSS
+    return finding.waiver is None and not is_of_stop and not (incident.is_open and finding.is_over)
 
 
 def named_too_fast(incident: Incident, stops: Sequence[EarlyStop]) -> Incident:
@@ -132,6 +156,7 @@ def incident_row(cluster_id: str, incident: Incident, of_findings: IncidentFindi
         "cluster_id": cluster_id,
         "kind": incident.kind.value,
         "severity": known.severity.value,
+        "state": incident.state.value,
         "events": [asdict(event) for event in incident.events],
         "rules": known.rules,
         "finding_ids": known.finding_ids,
@@ -204,7 +229,7 @@ class IncidentMembers:
         if self._keeps_ids:
             self._ids += bytes.fromhex(finding.finding_id)
         self._rules.add(rule)
-        if finding.waiver is None and not (self._incident.is_open and finding.is_over):
+        if _counts(self._incident, finding):
             self._severities.add(finding.severity)
         if rule in _EFFECT_RULES:
             self._affected[rule].add(finding.subject)

@@ -102,7 +102,7 @@ def failpoint(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FindingCounts:
-    """Open findings of the lake by severity, and those that do not count, as `lasting_findings` defines them."""
+    """Open findings of the lake by severity, and those that do not count, by the state of each."""
 
     open: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SEVERITIES, 0))
     waived: int = 0

@@ -23,7 +23,6 @@ from kraft_audit.tables.gold import (
     GOLD,
     GOLD_VIEWS,
     HISTORIES,
-    INCIDENT_FINDINGS,
     INCIDENTS,
     LABELS,
     PARTITION_RISK,
@@ -40,8 +39,6 @@ LABELLED: Final = tuple(
     table.name for table in (FINDINGS, FINDING_EPISODES, INCIDENTS, PARTITION_RISK, CLUSTER_COMPLIANCE)
 )
 """Gold tables whose views show names and labels."""
-LASTING_FINDINGS_READ: Final = (FINDINGS, INCIDENTS, INCIDENT_FINDINGS)
-"""The tables that `lasting_findings` reads."""
 CHANGE_TABLES: Final = tuple(name for name in SILVER if name.endswith("_changes"))
 REVERTIBLE: Final = (*CHANGE_TABLES, VOTER_SETS.name, LEADER_EPOCHS.name)
 IDENTITY: Final = {
@@ -152,14 +149,6 @@ def labelled_sql(name: str, reference: TableReference) -> str:
     return _part("labelled", columns=columns, table=reference(name), clusters=newest)
 
 
-def lasting_findings(reference: TableReference) -> str:
-    """The rows of `findings` that are open, waived or undecided now, in every engine.
-
-    It is the one definition of what counts as open in a lake: what a stop in order explains does not.
-    """
-    return _part("lasting_findings", **{table.name: reference(table.name) for table in LASTING_FINDINGS_READ})
-
-
 def gold_view_sql(name: str, reference: TableReference, closed: ClosedPlans | None = None) -> str:
     """One of GOLD_VIEWS, in every engine; the gold tables that it reads must be there. Raises KeyError."""
     texts = _ViewTexts(reference, closed)
@@ -168,7 +157,7 @@ def gold_view_sql(name: str, reference: TableReference, closed: ClosedPlans | No
     return sql_file(
         GOLD_VIEWS[name].name,
         **gold,
-        lasting_findings=lasting_findings(reference),
+        labels=_columns("named", LABELS),
         clusters=labelled_sql(CLUSTERS.name, reference),
         histories=texts.of(HISTORIES.name),
         newest_epochs=newest_rows(canonical_epochs, ("cluster_id",), "epoch DESC"),

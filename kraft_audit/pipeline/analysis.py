@@ -31,7 +31,7 @@ from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import judging
 from kraft_audit.rules.cluster_history import ClusterHistory
-from kraft_audit.rules.rule_model import Finding, Status
+from kraft_audit.rules.rule_model import Finding
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, RECORDS
 from kraft_audit.tables.contract import build_rows, silver_batch, slices
 from kraft_audit.tables.gold import JUDGED_FINDINGS, JUDGED_INCIDENTS
@@ -184,7 +184,4 @@ def _folded(findings: Iterator[Finding], folding: Folding) -> Iterator[list[Find
     """Findings in lists, raised ones folded into incidents. A log of many partitions may have millions: one list is
     held at a time."""
     while batch := list(islice(findings, FINDINGS_AT_ONCE)):
-        for finding in batch:
-            if finding.status is Status.RAISED:
-                folding.add(finding)
-        yield batch
+        yield [folding.add(finding)[0] for finding in batch]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.findings.answer import SHOW_FINDINGS, AnswerLine
-from kraft_audit.findings.finding_formats import Advice, distinct_advice, state_of
+from kraft_audit.findings.finding_formats import Advice, distinct_advice
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions, permission_lines
@@ -22,7 +22,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.registry import control_of, rules
-from kraft_audit.rules.rule_model import CONTROLS, ControlName, Severity
+from kraft_audit.rules.rule_model import ACCEPTED, CONTROLS, ControlName, Severity
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import natural
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
@@ -146,7 +146,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     by_state: dict[str, list[TableRow]] = defaultdict(list)
     for finding in given.findings:
         if finding["status"] != "clear":
-            by_state[state_of(finding)].append(finding)
+            by_state[finding["state"]].append(finding)
     sets = sorted(history.rows("voter_sets"), key=lambda row: (row["from_offset"], row["from_epoch"]))
     epochs = sorted(history.rows("leader_epochs"), key=lambda row: (row["epoch"], row["from_offset"] or -1))
     ledgers, at_risk, count = partitions_at_risk(history)
@@ -176,15 +176,17 @@ def cluster_view(given: ClusterInput) -> ClusterView:
             severity: sum(finding["severity"] == severity for finding in by_state["open"]) for severity in SEVERITIES
         },
         open_groups=_groups(by_state["open"]),
-        waived=tuple(sorted(by_state["waived"], key=lambda f: (f["waiver"]["until"], f["rule"]))),
+        waived=tuple(
+            sorted(by_state["waived"] + by_state["acknowledged"], key=lambda f: (f["waiver"]["until"], f["rule"]))
+        ),
         undecided=_groups(by_state["undecided"]),
-        stopped_groups=_groups(by_state["stopped"]),
-        closed_groups=_groups(by_state["closed"]),
+        stopped_groups=_groups(by_state["folded"]),
+        closed_groups=_groups(by_state["resolved"]),
         clear_rules=tuple(sorted(judged - raised)),
         ledgers=ledgers,
         partitions_at_risk=at_risk,
         partition_count=count,
-        answer=tuple(replace(line, text=line.text.replace(SHOW_FINDINGS, "")) for line in given.answer),
+        answer=tuple(replace(line, text=line.text.replace(SHOW_FINDINGS, "")) for line in given.situation.lines),
         open_incidents=open_incidents,
         resolved_incidents=resolved_incidents,
         numbered_incidents=numbered,
@@ -231,11 +233,11 @@ def _group(severity: str, rule: str, group: list[TableRow]) -> RuleGroup:
 def _control(name: ControlName, findings: Sequence[TableRow], judged: Collection[str]) -> Control:
     mine = [finding for finding in findings if control_of(finding["rule"]) == name]
     weighs = [f for f in mine if RANK[f["severity"]] >= Severity.MEDIUM.rank]
-    broken = [f for f in weighs if state_of(f) == "open" and f["status"] == "raised"]
-    waived = {f["rule"] for f in weighs if state_of(f) == "waived"}
-    undecided = {f["rule"] for f in mine if state_of(f) == "undecided"}
+    broken = [f for f in weighs if f["state"] == "open" and f["status"] == "raised"]
+    waived = {f["rule"] for f in weighs if f["state"] in ACCEPTED}
+    undecided = {f["rule"] for f in mine if f["state"] == "undecided"}
     began = [f["from_ms"] for f in broken if f["from_ms"] is not None]
-    resolved = [f for f in weighs if state_of(f) == "closed" and f["status"] == "raised"]
+    resolved = [f for f in weighs if f["state"] == "resolved" and f["status"] == "raised"]
     ended = [f["to_ms"] for f in resolved if f["to_ms"] is not None]
     checked = tuple(rule.id for rule in rules().values() if rule.control == name and rule.id in judged)
     status = "broken" if broken else "undecided" if undecided else "held" if checked else "not judged"

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import control_of
 from kraft_audit.rules.rule_model import CONTROLS, ControlName
@@ -49,10 +48,10 @@ def broken_spans(findings: Sequence[TableRow]) -> dict[ControlName, dict[str, tu
         is_dated = begun is not None and is_time(begun)
         if control is None or not is_dated or finding["severity"] not in HEIGHTS or finding["status"] != "raised":
             continue
-        state = state_of(finding)
+        state = finding["state"]
         if state == "open":
             spans[control][finding["severity"]].append((begun, None))
-        elif state == "closed":
+        elif state == "resolved":
             ended = finding["to_ms"] if finding["to_ms"] is not None else finding.get("closed_ms")
             spans[control][finding["severity"]].append((begun, begun if ended is None else ended))
     return {

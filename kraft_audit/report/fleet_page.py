@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kraft_audit.findings.finding_formats import state_of
+from kraft_audit.findings.situation import NEEDS, needs_in_words
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.report.cluster_page import RANK, ClusterView
 from kraft_audit.report.control_matrix import ROWS_MAX, Broken, broken_spans, control_cells
 from kraft_audit.report.fleet_trends import incident_spans, trends
-from kraft_audit.report.needed_action import NEEDS, OTHER_NEEDS, needed_action
 from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import CONTROLS
+from kraft_audit.rules.rule_model import ACCEPTED, CONTROLS, FindingState
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import DAY_MS, HOUR_MS, is_time, plural
 
@@ -101,7 +100,6 @@ class Fleet:
     def add(self, given: ClusterInput, view: ClusterView) -> None:
         """Add one cluster."""
         captured_voters, voters = view.voters_captured
-        action = needed_action(given)
         line = ClusterLine(
             cluster_id=view.cluster_id,
             page_id=view.page_id,
@@ -126,7 +124,7 @@ class Fleet:
                 for row in (*view.open_incidents, *view.resolved_incidents)
                 if row["kind"] != IncidentKind.CLUSTER_STOP
             ),
-            need=None if action is None else action.place,
+            need=given.situation.need,
             answer="" if view.headline is None else view.headline.text,
             metadata_version=view.metadata_version,
             leader=_leader(view),
@@ -143,15 +141,15 @@ class Fleet:
             self.rule_clusters[rule].append((line, count))
 
     def _count(self, line: ClusterLine, finding: TableRow, open_counts: dict[str, int]) -> None:
-        state = state_of(finding)
+        state = finding["state"]
         self.rule_counts[finding["rule"]][state] += 1
         if state == "open":
             open_counts[finding["rule"]] += 1
             if finding.get("expired_waiver"):
                 self.expired.append((line, finding))
-        if state == "waived":
+        if state in ACCEPTED:
             self.waivers.append((line, finding))
-        if state in ("undecided", "waived", "stopped"):
+        if state in (*ACCEPTED, FindingState.UNDECIDED, FindingState.FOLDED):
             return
         begun = finding["from_ms"]
         if begun is None or not is_time(begun):
@@ -160,7 +158,7 @@ class Fleet:
         ended = finding["to_ms"] if finding["to_ms"] is not None else finding.get("closed_ms")
         if ended is None:
             # A finding that lasts reaches the end of any axis. Of a resolved one without an end, only the start shows.
-            ended = begun if state == "closed" else max(begun, (line.exposure.to_ms or begun) + 2 * 366 * DAY_MS)
+            ended = begun if state == "resolved" else max(begun, (line.exposure.to_ms or begun) + 2 * 366 * DAY_MS)
         starts, ends = self.times[finding["severity"]]
         starts.append(begun)
         ends.append(ended)
@@ -191,21 +189,6 @@ def _lag(view: ClusterView) -> int | None:
     ends = [end_offset for end_offset in voters if end_offset is not None]
     end = None if view.watermark is None else view.watermark["canonical_end_offset"]
     return None if not ends or end is None else max(0, end - min(ends))
-
-
-def needs_in_words(lines: Sequence[ClusterLine]) -> tuple[str, str]:
-    """How many clusters need action, and for what: each counts once, for its worst need. Empty where none does."""
-    urgent = Counter(line.need for line in lines if line.need is not None)
-    if not urgent:
-        return "", ""
-    count = urgent.total()
-    words = [words for _, words in NEEDS] + [OTHER_NEEDS]
-    parts = [
-        f"{urgent[place]} {words[place].format(has='has' if urgent[place] == 1 else 'have')}"
-        for place in sorted(urgent)
-    ]
-    verb = "needs" if count == 1 else "need"
-    return f"{count} of {plural(len(lines), 'cluster')} {verb} action:", f"{', '.join(parts)}."
 
 
 def known_incidents(lines: Sequence[ClusterLine]) -> list[dict[str, Any]]:
@@ -249,7 +232,7 @@ def fleet_view(fleet: Fleet) -> dict[str, Any]:
     exposures.sort(key=lambda row: _order(row[0]))
     dated = [(incident, line) for line in lines for incident in line.incidents if not incident.is_stop]
     dated.sort(key=lambda row: (not row[0].is_open, -(row[0].from_ms or 0)))
-    need, needs = needs_in_words(lines)
+    need, needs = needs_in_words([line.need for line in lines])
     return {
         "need": need,
         "needs": needs,

@@ -1,6 +1,6 @@
-"""What `check` opens with, from the rows of a lake.
+"""The situation of a cluster, from the rows of a lake.
 
-The answer of a lake is made without its batches. What needs them, whether a quorum is stalled, whether logs contradict
+It is made without its batches. What needs them, whether a quorum is stalled, whether logs contradict
 each other and whether a majority of disks lost records, the newest plan has judged: its findings say so (KQ020, KQ023,
 KQ024, KQ025). Where it did not, the answer is undecided and names what to check.
 """
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kraft_audit.findings.answer import AnswerLine, opening_lines
-from kraft_audit.findings.finding_formats import state_of
+from kraft_audit.findings.answer import AnswerLine
+from kraft_audit.findings.situation import Situation, situation_of
 from kraft_audit.incidents.folding import FoldedFindings, fold_into
 from kraft_audit.incidents.incident import Incident, IncidentKind
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_watermark, path_read
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing, quorum_standing
-from kraft_audit.rules.rule_model import Evidence, Finding, Scope, Severity, Status, Waiver
+from kraft_audit.rules.rule_model import ACCEPTED, Evidence, Finding, FindingState, Scope, Severity, Status, Waiver
 
 SETS_OF_VOTERS: Final = "voters "
 """How the subject of KQ020 begins where it is open whether a majority of the voters lost records."""
@@ -29,16 +29,17 @@ JUDGED: Final = {"KQ025": Standing.MAJORITY_LOST, "KQ024": Standing.STALLED}
 IN_ORDER: Final = {IncidentKind.DECLARED_RESCUE: -1, IncidentKind.QUORUM: 0, IncidentKind.NO_LEADER: 2}
 
 
-def lake_answer(
+def lake_situation(
     history: ClusterHistory, findings: Sequence[TableRow], incidents: Sequence[TableRow], judged: frozenset[str]
-) -> tuple[AnswerLine, ...]:
-    """The lines of the answer. `judged` are the rules that the newest plan judged."""
+) -> Situation:
+    """The situation as of the newest plan and its merged findings. `judged` are the rules that the plan judged."""
     path = path_read(history)
     standing = _standing(history, findings, judged, path)
-    lines = opening_lines(history, standing, _folded(findings, incidents), path)
-    if standing.standing is Standing.UNDECIDED and not any(line.word == "NEXT" for line in lines):
-        return *lines, AnswerLine("NEXT", f"The disks say what to do:   kraft-audit check {shlex.quote(path)}")
-    return lines
+    made = situation_of(history, standing, _folded(findings, incidents), path)
+    if standing.standing is Standing.UNDECIDED and not any(line.word == "NEXT" for line in made.lines):
+        step = AnswerLine("NEXT", f"The disks say what to do:   kraft-audit check {shlex.quote(path)}")
+        return replace(made, lines=(*made.lines, step))
+    return made
 
 
 def _standing(
@@ -47,7 +48,7 @@ def _standing(
     standing = quorum_standing(history)
     if standing.standing in (Standing.EMPTY, Standing.NO_LOG, Standing.NOT_JUDGED):
         return standing
-    shown = [row for row in findings if row["subject"] and state_of(row) in ("open", "waived", "undecided")]
+    shown = [row for row in findings if row["subject"] and row["state"] != FindingState.RESOLVED]
     for rule, meant in JUDGED.items():
         for row in shown:
             if row["rule"] == rule and row["status"] == "raised":
@@ -100,13 +101,13 @@ def _finding(row: TableRow) -> Finding:
         *("finding_id", "cluster_id", "rule", "name", "subject", "summary", "reason", "from_offset", "to_offset"),
         *("from_ms", "to_ms", "epoch", "why", "what_to_do"),
     )
-    is_waived = row["waiver"] is not None and state_of(row) != "open"
+    is_waived = row["state"] in ACCEPTED
     return Finding(
         **{name: row[name] for name in same},
         severity=Severity(row["severity"]),
         scope=Scope(row["scope"]),
         status=Status(row["status"]),
-        is_over=state_of(row) == "closed",
+        is_over=row["state"] == FindingState.RESOLVED,
         evidence=tuple(Evidence(**fact) for fact in row["evidence"]),
         waiver=_waiver(row) if is_waived else None,
     )

@@ -37,11 +37,13 @@ from kraft_audit.picture.whole_picture import SPANS, DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.report.drawn_rows import DrawnRows
-from kraft_audit.report.lake_answer import lake_answer
+from kraft_audit.report.lake_answer import lake_situation
+from kraft_audit.report.lake_situations import stored_situations
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
-from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version, with_stops
+from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
 from kraft_audit.rules.cluster_history import CONTRACTS, JUDGED_CHANGES, ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import path_read
+from kraft_audit.rules.rule_model import FindingState
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import BATCHES, PLANS
 from kraft_audit.tables.contract import with_column
@@ -150,6 +152,7 @@ class LakeSource:
             raise InputError(self._lake.uri, f"no table {missing[0]}")
         self._query = self._lake.queries_of(self._tables)
         self._known = known_clusters(self._lake)
+        self._situations = stored_situations(self._lake)
 
     def as_of(self) -> AsOf:
         versions = tuple(
@@ -169,7 +172,7 @@ class LakeSource:
         return at_ms
 
     def clusters(self) -> Iterator[ClusterInput]:
-        return self.of(self._ids())
+        return self.of(self.ids())
 
     def of(self, ids: Sequence[str]) -> Iterator[ClusterInput]:
         """Only the clusters of these ids."""
@@ -191,7 +194,8 @@ class LakeSource:
         except (InputError, ChoiceError) as problem:
             return Permissions(skipped=f"{problem.detail}. {ask_one(path)}")
 
-    def _ids(self) -> list[str]:
+    def ids(self) -> list[str]:
+        """The histories that are shown: those that are no other one."""
         merged = "SELECT NULL AS history_id WHERE false"
         if HISTORIES.name in self._tables:
             merged = f"SELECT history_id FROM ({self._view(HISTORIES.name)}) AS known WHERE merged_into IS NOT NULL"
@@ -233,14 +237,15 @@ class LakeSource:
             spans = NO_SPANS if known is None else known.exposed_spans
             yield ClusterInput(
                 history,
-                with_stops(findings.get(id_, []), incidents.get(id_, [])),
+                findings.get(id_, []),
                 names.get(id_),
                 None if exposed is None else exposed.get(id_, {}),
                 spans,
                 None if known is None else known.first_change_ms,
                 rules,
                 incidents.get(id_, []),
-                lake_answer(history, findings.get(id_, []), incidents.get(id_, []), rules),
+                situation=self._situations.get(id_)
+                or lake_situation(history, findings.get(id_, []), incidents.get(id_, []), rules),
                 labels=_labels(self._known.get(id_)),
                 drawn=None if drawn is None else drawn.history(history),
                 apart=DrawnApart(spans) if drawn is None else drawn.apart(id_, spans),
@@ -284,8 +289,9 @@ class LakeSource:
                 finding = by_finding.get(episode["finding_id"])
                 if finding and (episode["finding_id"], episode["from_offset"], episode["from_ms"]) not in shown:
                     times = {each: timestamp_us(episode[f"{each[:-5]}_ms"]) for each in ("from_time", "to_time")}
-                    state = episode["state"] if episode["state"] == "closed" else finding["state"]
-                    rows.append({**finding, **episode, **times, "state": state})
+                    is_over = episode["state"] == FindingState.RESOLVED
+                    own = {"state": episode["state"], "severity_now": None} if is_over else {}
+                    rows.append({**finding, **episode, **times, "state": finding["state"], **own})
         return findings
 
     def _judged(self, listed: str, columns: str) -> dict[str, list[TableRow]]:

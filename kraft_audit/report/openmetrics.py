@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.report.report_source import AsOf, ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
+from kraft_audit.rules.rule_model import ACCEPTED, FindingState
 from kraft_audit.text.output import neutral
 
 METRIC_PREFIX: Final = "kraft_audit_"
@@ -118,10 +118,11 @@ def cluster_samples(given: ClusterInput) -> Iterator[Sample]:
 
 
 def _finding_samples(given: ClusterInput, about: Labels) -> Iterator[Sample]:
-    families = {"open": "findings_open", "waived": "findings_waived", "undecided": "cases_undecided"}
+    families = {FindingState.OPEN: "findings_open", FindingState.UNDECIDED: "cases_undecided"}
+    families |= dict.fromkeys(ACCEPTED, "findings_waived")
     counts: dict[tuple[str, str, str], int] = {}
     for finding in given.findings:
-        state = "clear" if finding["status"] == "clear" else state_of(finding)
+        state = finding["state"]
         if state in families:
             key = (families[state], finding["rule"], finding["severity"])
             counts[key] = counts.get(key, 0) + 1

@@ -13,7 +13,6 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.findings.ocsf import observed_ms, ocsf_events, without_nulls
 from kraft_audit.report.openmetrics import Metrics
 from kraft_audit.report.report_source import AsOf, ClusterInput, ReportSource
@@ -55,7 +54,6 @@ def _flat(finding: TableRow) -> TableRow:
     waiver = finding["waiver"] or {}
     flat = {
         **finding,
-        "state": state_of(finding),
         "from_time_utc": time_text(finding["from_ms"]),
         "to_time_utc": time_text(finding["to_ms"]),
         "evidence": " | ".join(_fact(fact) for fact in finding["evidence"]),

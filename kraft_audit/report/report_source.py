@@ -15,11 +15,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kraft_audit.findings.answer import AnswerLine, opening_lines
-from kraft_audit.findings.finding_formats import STOP_IN_ORDER_MARK, finding_rows
+from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.findings.rule_pages import rule_rows
+from kraft_audit.findings.situation import NOT_ASKED, Situation, situation_of
 from kraft_audit.incidents.folding import fold
-from kraft_audit.incidents.incident import IncidentKind, incident_row
+from kraft_audit.incidents.incident import incident_row
 from kraft_audit.picture.whole_picture import DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions
 from kraft_audit.rules import judging
@@ -75,7 +75,7 @@ class ClusterInput:
     (columns of `whole_picture.SPANS`) if the source has those; without either, exposure is computed from
     `partition_changes`. That table may lack rows that no page shows; then `first_change_ms` is the time of the first
     row of the whole table. `judged_rules` are the rules that were judged; None means those of `findings`, where a rule
-    that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `answer` is what
+    that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `situation` is what
     `check` says of the cluster first. `drawn` is the same history with the batches of its log, where `history` lacks
     them and they are few; `apart` is what the picture shows of tables that are not whole. `permissions` is what `may-i`
     answers, None where it was not asked. `labels` are what fleet.yaml says of the cluster, as `owner`.
@@ -89,7 +89,7 @@ class ClusterInput:
     first_change_ms: int | None = None
     judged_rules: frozenset[str] | None = None
     incidents: Sequence[TableRow] = ()
-    answer: Sequence[AnswerLine] = ()
+    situation: Situation = NOT_ASKED
     permissions: Permissions | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     drawn: ClusterHistory | None = None
@@ -119,13 +119,6 @@ class ReportSource(Protocol):
     def clusters(self) -> Iterator[ClusterInput]: ...
 
 
-def with_stops(findings: Sequence[TableRow], incidents: Sequence[TableRow]) -> list[TableRow]:
-    """The findings, those marked that last because the cluster was stopped in order: `check` does not count them."""
-    stops = (row for row in incidents if row["kind"] == IncidentKind.CLUSTER_STOP and row["is_open"])
-    explained = {finding_id for row in stops for finding_id in row.get("finding_ids", ())}
-    return [{**row, STOP_IN_ORDER_MARK: True} if row["finding_id"] in explained else row for row in findings]
-
-
 def rules_version() -> str:
     """A short name of the rules' version: it changes with any id, severity, text or threshold."""
     text = json.dumps(rule_rows(), sort_keys=True, ensure_ascii=False)
@@ -151,12 +144,11 @@ class PathSource:
     def clusters(self) -> Iterator[ClusterInput]:
         for history, permissions in self.histories:
             judged, _ = apply_waivers(list(judging.check(history, self.settings)), self.waivers, self.now_ms)
-            rows = finding_rows(judged, seen_ms=history.seen_ms)
+            folded = fold(history, judged)
+            rows = finding_rows(folded.findings, seen_ms=history.seen_ms)
             for row, finding in zip(rows, judged, strict=True):
                 expired = finding.expired_waiver
                 row["expired_waiver"] = None if expired is None else {"who": expired.who, "until": expired.until}
-            folded = fold(history, judged)
             incidents = [incident_row(history.cluster_id, incident) for incident in folded.incidents]
-            answer = opening_lines(history, quorum_standing(history), folded, self.path)
-            rows = with_stops(rows, incidents)
-            yield ClusterInput(history, rows, incidents=incidents, answer=answer, permissions=permissions)
+            situation = situation_of(history, quorum_standing(history), folded, self.path)
+            yield ClusterInput(history, rows, incidents=incidents, situation=situation, permissions=permissions)

@@ -24,6 +24,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kraft_audit.findings.rule_pages import rule_rows
+from kraft_audit.findings.situation import said_and_command
 from kraft_audit.picture import drawing
 from kraft_audit.report.auditor_page import CSV_FILE as CONTROLS_FILE
 from kraft_audit.report.auditor_page import Audit, control_page, write_controls
@@ -37,7 +38,6 @@ from kraft_audit.report.cluster_page import (
     voter_plot,
 )
 from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view, known_incidents
-from kraft_audit.report.needed_action import said_and_command
 from kraft_audit.report.oscal import OSCAL_FOLDER, oscal_documents, write_document
 from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing

@@ -47,6 +47,27 @@ class Status(enum.StrEnum):
     UNDECIDED = "undecided"
 
 
+class FindingState(enum.StrEnum):
+    """What a finding asks of people now.
+
+    `open` alone alarms: it was raised, lasts, and nobody accepted it. `folded` lasts only because the cluster was
+    stopped in order. `resolved` is history. A person accepted what is `waived`, and a loss that is `acknowledged`; a
+    declared rescue explains a waived one too. `clear` rules found nothing.
+    """
+
+    OPEN = "open"
+    FOLDED = "folded"
+    RESOLVED = "resolved"
+    WAIVED = "waived"
+    ACKNOWLEDGED = "acknowledged"
+    UNDECIDED = "undecided"
+    CLEAR = "clear"
+
+
+ACCEPTED: Final = frozenset({FindingState.WAIVED, FindingState.ACKNOWLEDGED})
+"""The states of a finding that a person, or a declared rescue, answers for."""
+
+
 class RuleStatus(enum.StrEnum):
     """How far a rule can be relied on; an experimental one may still change what it raises."""
 
@@ -200,6 +221,8 @@ RuleFunction = Callable[["ClusterHistory", Any], Iterable[Case]]
 """A rule's function: of a history and of the rule's own subclass of Thresholds."""
 
 
+KIPS: Final = "https://cwiki.apache.org/confluence/display/KAFKA/Kafka+Improvement+Proposals"
+KAFKA_PAGES: Final = "https://kafka.apache.org/documentation/"
 NO_RELEASE: Final = "none"
 _REFERENCE: Final = re.compile(r"\b(KAFKA-|PR )([0-9]+)\b")
 _TRACKERS: Final = {
@@ -239,6 +262,12 @@ class RuleText:
         """Addresses of the issues and pull requests among the sources."""
         references = _REFERENCE.findall(" ".join(self.sources))
         return tuple(f"{_TRACKERS[kind]}{number}" for kind, number in dict.fromkeys(references))
+
+    @property
+    def address(self) -> str:
+        """Where to read on: the first KIP among the sources, else the first issue, else Kafka's own pages."""
+        named = re.findall(r"\bKIP-[0-9]+\b", " ".join(self.sources))
+        return f"{KIPS}#{named[0]}" if named else next(iter(self.references), KAFKA_PAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +333,11 @@ class Waiver:
 
 
 class Finding(NamedTuple):
-    """A case with its rule: a row of the table `findings`. A rule that is clear has one with an empty subject."""
+    """A case with its rule: a row of the table `findings`. A rule that is clear has one with an empty subject.
+
+    `incident_id` names the incident that explains it; it is `folded` where it lasts only because the cluster was
+    stopped in order. Both are known once findings were folded into incidents.
+    """
 
     finding_id: str
     cluster_id: str
@@ -327,6 +360,28 @@ class Finding(NamedTuple):
     what_to_do: str
     waiver: Waiver | None = None
     expired_waiver: Waiver | None = None
+    folded: bool = False
+    incident_id: str | None = None
+
+    @property
+    def state(self) -> FindingState:
+        """What it asks of people now: open only where nothing explains, accepts or ended it."""
+        if self.status is Status.CLEAR:
+            return FindingState.CLEAR
+        if self.is_over:
+            return FindingState.RESOLVED
+        if self.status is Status.UNDECIDED:
+            return FindingState.UNDECIDED
+        if self.folded:
+            return FindingState.FOLDED
+        if self.waiver is not None:
+            return FindingState.ACKNOWLEDGED if self.rule == LOSS else FindingState.WAIVED
+        return FindingState.OPEN
+
+    @property
+    def severity_now(self) -> Severity | None:
+        """Its severity while it is open; None where it alarms nobody."""
+        return self.severity if self.state is FindingState.OPEN else None
 
     @property
     def is_open(self) -> bool:

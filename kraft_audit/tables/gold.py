@@ -61,6 +61,14 @@ JUDGED_FINDINGS: Final = Table(
         choice("severity", SEVERITIES),
         choice("scope", ("voters", "log", "partition", "broker", "cluster"), "what the subject is"),
         choice("status", ("raised", "undecided", "clear"), "clear rows have no subject"),
+        choice(
+            "state",
+            ("open", "folded", "resolved", "waived", "acknowledged", "undecided", "clear"),
+            "open alone alarms. folded: it lasts as the cluster was stopped in order; resolved: its cause is gone; "
+            "waived, of a loss acknowledged: accepted today",
+        ),
+        choice("severity_now", SEVERITIES, "its severity while it is open; null where it is not", is_nullable=True),
+        nullable("incident_id", TEXT, "the incident that explains it, as in incidents; null where none does"),
         required("subject", TEXT, "the partition, voter, replica, broker or setting"),
         required("summary", TEXT, "what was found, one line"),
         nullable("reason", TEXT, "why it is undecided"),
@@ -110,10 +118,9 @@ FINDINGS: Final = Table(
     "What was and is unsafe. Each plan merges the findings of the clusters that it read; no finding has two rows.",
     (
         *JUDGED_FINDINGS.columns,
-        choice("state", ("open", "waived", "closed"), "waived: accepted today; closed: its cause is gone"),
         required("first_seen_ms", INT64, "when the captures that first showed it had been read"),
         required("last_seen_ms", INT64, "when the newest captures that showed it had been read"),
-        nullable("closed_ms", INT64, "when it ended, as far as is known; null while it is not closed"),
+        nullable("closed_ms", INT64, "when it ended, as far as is known; null while it is not resolved"),
         choice(
             "closed_by",
             ("ended", "not_found", "reverted", "merged"),
@@ -121,7 +128,7 @@ FINDINGS: Final = Table(
             "or its history proved to be another one",
             is_nullable=True,
         ),
-        required("reopened_count", INT32, "how often it came back after it had been closed"),
+        required("reopened_count", INT32, "how often it came back after it had been resolved"),
         required("first_plan", INT64, "the plan that found it first; `plan` is the newest that changed it"),
         required("changed_ms", INT64, "when its state or its waiver last changed"),
         nullable("expired_waiver", WAIVER, "the waiver that has expired; the finding counts again"),
@@ -154,7 +161,7 @@ FINDING_EPISODES: Final = Table(
                 *("to_offset", "from_ms", "to_ms", "epoch", "is_over", "evidence"),
             )
         ),
-        choice("state", ("open", "closed"), "closed: its end is known, or it is no longer found"),
+        choice("state", ("open", "resolved"), "resolved: its end is known, or it is no longer found"),
         *(
             column
             for column in FINDINGS.columns
@@ -180,6 +187,7 @@ _INCIDENT: Final = (
     nullable("to_offset", INT64, "offset at which it ended (exclusive); null while it lasts"),
     nullable("from_ms", INT64, "append time of its beginning"),
     nullable("to_ms", INT64, "append time of its end"),
+    choice("state", ("open", "stopped", "resolved"), "open alone alarms; stopped: the cluster was stopped in order"),
     required("is_open", BOOL, "it lasts"),
     required("is_clean", BOOL, "every step of it was a controlled shutdown"),
     required("effects", list_of(TEXT), "what it did to partitions, in words"),
@@ -276,6 +284,51 @@ CLUSTER_COMPLIANCE: Final = Table(
         required("plan", INT64, "the plan that wrote this row"),
     ),
 )
+_ANSWER_LINE: Final = pa.struct(
+    [
+        pa.field("word", TEXT, nullable=False),
+        pa.field("text", TEXT, nullable=False),
+        pa.field("severity", TEXT),
+        pa.field("is_header", BOOL, nullable=False),
+    ]
+)
+SITUATIONS: Final = Table(
+    "situations",
+    "gold",
+    "one history of one cluster, as the newest merged plan and the waivers of now leave it",
+    ("cluster_id",),
+    "for ever",
+    "Where each cluster stands, as one row: what the pages, the end of a run, messages and boards say of it.",
+    (
+        required("cluster_id", TEXT, "the history, as in every other table"),
+        required("standing", TEXT, "what the quorum does: healthy, at rest, stalled, no leader, …"),
+        required("exit_code", INT32, "that of `check` by default"),
+        choice("severity_now", SEVERITIES, "the worst that is open; null where nothing is", is_nullable=True),
+        nullable("need", INT32, "how urgent it is that somebody acts, 0 first; null where nobody has to"),
+        required("what", TEXT, "what is wrong, in one clause; empty where nobody has to act"),
+        nullable("since_ms", INT64, "when that began; null where no time is known"),
+        required("command", TEXT, "the first command to run; empty where there is none"),
+        required("lines", list_of(_ANSWER_LINE), "what `check` opens with, line by line"),
+        nullable("leader_id", INT32, "who leads; null where no disk names a leader"),
+        required("leader_epoch", INT32, "the newest persisted epoch; -1 where none is known"),
+        nullable("committed_to", INT64, "everything below this offset is proven committed"),
+        nullable("log_end_offset", INT64, "end of the canonical log"),
+        nullable("log_end_ms", INT64, "append time of the last batch"),
+        required("partitions", INT64, "partitions at the end of the log"),
+        required("leaderless", INT64, "those without a leader"),
+        required("at_one_replica", INT64, "those with one replica in ISR and ELR though more are assigned"),
+        required("blocked", INT64, "those with a leader and fewer replicas in the ISR than min ISR"),
+        required("lost", INT64, "partitions that may have lost acknowledged records, which nobody acknowledged"),
+        required("lost_for_sure", INT64, "those of them that are proven to have lost some"),
+        required("open_incidents", INT64, "incidents that last, stops in order left out"),
+        *(required(f"open_{severity}", INT64, f"open findings of severity {severity}") for severity in SEVERITIES),
+        required("folded", INT64, "findings that last because the cluster was stopped in order"),
+        required("accepted", INT64, "findings that are waived or acknowledged"),
+        required("undecided", INT64, "findings that could not be decided"),
+        required("as_of_ms", INT64, "the newest changed_ms of its findings that this row counts"),
+        required("plan", INT64, "the newest plan that read it"),
+    ),
+)
 LABELS: Final = ("owner", "environment", "tier", "contact")
 """What fleet.yaml may say of a cluster beside its name."""
 CLUSTERS: Final = Table(
@@ -322,7 +375,7 @@ NOTIFICATIONS: Final = Table(
     ),
 )
 GOLD: Final = tables_by_name(
-    *(FINDINGS, FINDING_EPISODES, INCIDENTS, INCIDENT_FINDINGS, PARTITION_RISK, CLUSTER_COMPLIANCE)
+    *(FINDINGS, FINDING_EPISODES, INCIDENTS, INCIDENT_FINDINGS, SITUATIONS, PARTITION_RISK, CLUSTER_COMPLIANCE)
 )
 FLEET_TABLES: Final = tables_by_name(CLUSTERS, NOTIFICATIONS)
 """Tables about the fleet itself, which no plan computes."""
@@ -400,4 +453,17 @@ FINDING_TREND: Final = Table(
         required("open_at_end", INT64, "episodes that were open when it ended"),
     ),
 )
-GOLD_VIEWS: Final = tables_by_name(CLUSTER_HEALTH, INCIDENTS_BY_DAY, FINDING_TREND)
+OPEN_FINDINGS: Final = Table(
+    "open_findings",
+    "gold",
+    FINDINGS.grain,
+    FINDINGS.key,
+    "computed",
+    "What is open now, with the name and labels of its cluster: what `check` alarms about by default.",
+    (
+        *FINDINGS.columns,
+        nullable("cluster_name", TEXT, "name in fleet.yaml"),
+        *(nullable(label, TEXT, "label") for label in LABELS),
+    ),
+)
+GOLD_VIEWS: Final = tables_by_name(OPEN_FINDINGS, CLUSTER_HEALTH, INCIDENTS_BY_DAY, FINDING_TREND)

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.commands.check import EXITS_IN_ORDER, _exit_code
+from kraft_audit.commands.check import EXITS_IN_ORDER
 from kraft_audit.findings.answer import answer_lines
-from kraft_audit.incidents.folding import open_findings
 from kraft_audit.rules.rule_model import Finding, Severity, Status
 
 
@@ -53,11 +52,11 @@ def verdict_of(path: Path) -> Verdict:
         for cluster in clusters:
             findings = cluster.check()
             folded = cluster.incidents(findings)
-            alarms = open_findings(folded)
+            alarms = folded.open
             lines = answer_lines(cluster.history, folded, str(path))
             states.append(cluster.standing().standing.value)
             words.append(next(line.word for line in lines if not line.is_header and line.word != "HISTORIES"))
-            codes.append(_exit_code(cluster, alarms, "high"))
+            codes.append(cluster.situation(folded).exit_code)
             facts += _facts_of(cluster, findings)
             open_rules |= {finding.rule for finding in alarms if finding.severity.rank >= Severity.HIGH.rank}
     code = max(codes, key=EXITS_IN_ORDER.index)

@@ -87,8 +87,8 @@ def harmful(given: ClusterInput, first: int = 0) -> ClusterInput:
     cluster_id = next(payloads)
     cluster_history = ClusterHistory(cluster_id, tables, defaults={}, contradictions=(), snapshot_checks=())
     incidents = [harmed(dict(incident)) for incident in given.incidents]
-    answer = [replace(line, text=next(payloads)) for line in given.answer]
-    shown = replace(given, incidents=incidents, answer=answer)
+    lines = tuple(replace(line, text=next(payloads)) for line in given.situation.lines)
+    shown = replace(given, incidents=incidents, situation=replace(given.situation, lines=lines))
     return replace(shown, history=cluster_history, findings=findings, name=next(payloads))
 
 

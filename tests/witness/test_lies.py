@@ -20,8 +20,7 @@ import pytest
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.commands.check import EXITS_IN_ORDER, _exit_code
-from kraft_audit.incidents.folding import open_findings
+from kraft_audit.commands.check import EXITS_IN_ORDER
 from kraft_audit.recovery.may_i.permission import Action, Question, Verdict
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing
 from kraft_engine.runs.scenario_stage import Stage
@@ -57,7 +56,7 @@ class Claims:
 def claims_of(path: Path, voters: tuple[int, ...]) -> Claims:
     with kraft_audit.open(str(path)) as clusters:
         judged = [(cluster, cluster.incidents(cluster.check())) for cluster in clusters]
-        codes = [_exit_code(cluster, open_findings(folded), "high") for cluster, folded in judged]
+        codes = [cluster.situation(folded).exit_code for cluster, folded in judged]
         largest = max((cluster for cluster, _ in judged), key=lambda cluster: len(cluster.plan.replicas))
         standing = largest.standing()
         answers = {} if len(judged) > 1 else dict(_answers(largest, path, voters))

@@ -22,14 +22,12 @@ from kraft_audit.lake.ledger import contract_schema
 from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, MergeClause
 from kraft_audit.lake.progress import FindingCounts, failpoint
 from kraft_audit.lake.views import (
-    LASTING_FINDINGS_READ,
     SHOWN_FIRST,
     TableReference,
     is_shown_by_disks,
-    lasting_findings,
     sql_file,
 )
-from kraft_audit.rules.rule_model import Waiver
+from kraft_audit.rules.rule_model import ACCEPTED, LOSS, FindingState, Waiver
 from kraft_audit.rules.rule_settings import is_expired, matches
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import PLANS
@@ -59,7 +57,8 @@ _WAIVED: Final = pa.schema(
 # The new values of a row, by column: the same expressions for both engines that merge. `{no_waiver}` is NULL of a
 # waiver's type.
 CLOSED_VALUES: Final = {
-    "state": "'closed'",
+    "state": "'resolved'",
+    "severity_now": "CAST(NULL AS STRING)",
     "closed_ms": "found.judged_ms",
     "closed_by": "found.gone_by",
     "is_over": "true",
@@ -69,24 +68,32 @@ CLOSED_VALUES: Final = {
     # A history that is merged is not read any more.
     "plan": "CASE WHEN found.gone_by = 'merged' THEN known.plan ELSE {plan} END",
 }
+SEEN_STATE: Final = (
+    "CASE WHEN found.state IN ('open', 'waived', 'acknowledged') "
+    "THEN CASE WHEN known.state IN ('waived', 'acknowledged') THEN known.state ELSE 'open' END ELSE found.state END"
+)
+NEW_STATE: Final = "CASE WHEN found.state IN ('waived', 'acknowledged') THEN 'open' ELSE found.state END"
+"""Of a row that a waiver may be about the step about waivers decides, which knows what a person accepts today."""
 SEEN_VALUES: Final = {
-    "state": "CASE WHEN found.is_over THEN 'closed' WHEN known.state = 'waived' THEN 'waived' ELSE 'open' END",
+    "state": SEEN_STATE,
+    "severity_now": f"CASE WHEN ({SEEN_STATE}) = 'open' THEN found.severity END",
     "waiver": "CASE WHEN found.is_over THEN {no_waiver} ELSE known.waiver END",
     "last_seen_ms": "greatest(known.last_seen_ms, found.judged_ms)",
     "closed_ms": "CASE WHEN found.is_over THEN coalesce(found.to_ms, known.closed_ms, found.judged_ms) END",
     "closed_by": "CASE WHEN found.is_over THEN 'ended' END",
     "reopened_count": (
-        "known.reopened_count + CASE WHEN known.state = 'closed' AND NOT found.is_over "
+        "known.reopened_count + CASE WHEN known.state = 'resolved' AND NOT found.is_over "
         "THEN CAST(1 AS INT) ELSE CAST(0 AS INT) END"
     ),
     "changed_ms": (
-        "CASE WHEN (known.state = 'closed') <> found.is_over OR known.status <> found.status "
+        "CASE WHEN (known.state = 'resolved') <> found.is_over OR known.status <> found.status "
         "THEN found.judged_ms ELSE known.changed_ms END"
     ),
 }
 NEW_VALUES: Final = {
     "waiver": "{no_waiver}",
-    "state": "CASE WHEN found.is_over THEN 'closed' ELSE 'open' END",
+    "state": NEW_STATE,
+    "severity_now": f"CASE WHEN ({NEW_STATE}) = 'open' THEN found.severity END",
     "first_seen_ms": "found.began_ms",
     "last_seen_ms": "found.judged_ms",
     "closed_ms": "CASE WHEN found.is_over THEN coalesce(found.to_ms, found.judged_ms) END",
@@ -96,8 +103,10 @@ NEW_VALUES: Final = {
     "changed_ms": "found.judged_ms",
     "expired_waiver": "{no_waiver}",
 }
+MAY_BE_WAIVED: Final = "{0}.state IN ('open', 'waived', 'acknowledged')"
 WAIVER_VALUES: Final = {
     "state": "found.state",
+    "severity_now": "CASE WHEN found.state = 'open' THEN known.severity END",
     "waiver": "found.waiver",
     "expired_waiver": "found.expired_waiver",
     "changed_ms": "CAST({now_ms} AS BIGINT)",
@@ -112,7 +121,7 @@ SAME_EPISODE: Final = (
 """An episode begins at an offset, at a time only where no offset is known."""
 
 CONTINUES: Final = (
-    "{1}.scope IN ('partition', 'broker') AND {0}.state <> 'closed' "
+    "{1}.scope IN ('partition', 'broker') AND {0}.state <> 'resolved' "
     "AND {0}.from_offset < {1}.from_offset AND {1}.from_offset < {1}.log_start"
 )
 """An episode that lasts where the log now begins was open there: Kafka has deleted the record that it began with."""
@@ -171,20 +180,18 @@ class FindingsTable:
         if not self.gold.lake.exists(FINDINGS.name):
             return FindingCounts()
         rows = self.gold.lake.query(
-            "SELECT status, state, severity, expired_waiver IS NOT NULL AS is_expired, count(*) AS n "  # noqa: S608
-            f"FROM ({lasting_findings(str)}) AS lasting "
-            "GROUP BY status, state, severity, expired_waiver IS NOT NULL",
-            *(table.name for table in LASTING_FINDINGS_READ),
+            "SELECT state, severity, expired_waiver IS NOT NULL AS is_expired, count(*) AS n FROM findings "
+            "WHERE state <> 'resolved' GROUP BY state, severity, expired_waiver IS NOT NULL",
+            FINDINGS.name,
         ).to_pylist()
-        raised = [row for row in rows if row["status"] == "raised"]
         open_: Counter[str] = Counter()
-        for row in raised:
-            open_[row["severity"]] += row["n"] if row["state"] == "open" else 0
+        for row in rows:
+            open_[row["severity"]] += row["n"] if row["state"] == FindingState.OPEN else 0
         return FindingCounts(
             {severity: open_[severity] for severity in SEVERITIES},
-            sum(row["n"] for row in raised if row["state"] == "waived"),
-            sum(row["n"] for row in raised if row["is_expired"]),
-            sum(row["n"] for row in rows if row["status"] == "undecided"),
+            sum(row["n"] for row in rows if row["state"] in ACCEPTED),
+            sum(row["n"] for row in rows if row["is_expired"]),
+            sum(row["n"] for row in rows if row["state"] == FindingState.UNDECIDED),
         )
 
     @property
@@ -243,7 +250,7 @@ class FindingsTable:
 
         again = {name: BEGIN_VALUES.get(name, value) for name, value in judged.items()}
         first = {name: f"found.{name}" for name in ("finding_id", "from_offset")}
-        state = {"state": "CASE WHEN found.is_over THEN 'closed' ELSE 'open' END"}
+        state = {"state": "CASE WHEN found.is_over THEN 'resolved' ELSE 'open' END"}
         clauses = (
             MergeClause(MergeAction.UPDATE, of_episode(CLOSED_VALUES), "found.is_gone"),
             MergeClause(MergeAction.UPDATE, {**again, **of_episode(SEEN_VALUES), **state}, "NOT found.is_gone"),
@@ -274,7 +281,7 @@ class FindingsTable:
         """How many rows a merge may have to hold: the plan's findings, and those that are not closed."""
         lake = self.gold.lake
         staged = lake.query(f"SELECT count(*) AS n FROM {STAGED_FINDINGS} WHERE plan = {plan}", STAGED_FINDINGS)  # noqa: S608
-        known = lake.query("SELECT count(*) AS n FROM findings WHERE state <> 'closed'", FINDINGS.name)
+        known = lake.query("SELECT count(*) AS n FROM findings WHERE state <> 'resolved'", FINDINGS.name)
         return int(staged.column("n")[0].as_py()) + int(known.column("n")[0].as_py())
 
     def _update_waivers(self, now_ms: int) -> None:
@@ -283,7 +290,7 @@ class FindingsTable:
         if not changed:
             return
         rows = pa.Table.from_pylist(changed, schema=_WAIVED)
-        clause = MergeClause(MergeAction.UPDATE, _with(WAIVER_VALUES, now_ms=now_ms), "known.state <> 'closed'")
+        clause = MergeClause(MergeAction.UPDATE, _with(WAIVER_VALUES, now_ms=now_ms), MAY_BE_WAIVED.format("known"))
         self.gold.merge(FINDINGS.name, Merge(_KEY, (clause,), rows=rows))
 
     def _declared(self) -> dict[str, dict[str, str]]:
@@ -294,7 +301,7 @@ class FindingsTable:
         rows = self.gold.lake.query(
             "SELECT DISTINCT staged.finding_id, staged.waiver FROM findings AS known "  # noqa: S608
             f"JOIN {STAGED_FINDINGS} AS staged ON staged.finding_id = known.finding_id AND staged.plan = known.plan "
-            "WHERE known.status = 'raised' AND known.state <> 'closed' AND staged.waiver IS NOT NULL AND NOT EXISTS "
+            f"WHERE {MAY_BE_WAIVED.format('known')} AND staged.waiver IS NOT NULL AND NOT EXISTS "
             f"(SELECT 1 FROM {STAGED_FINDINGS} AS other WHERE other.finding_id = known.finding_id "
             "AND other.plan = known.plan AND other.waiver IS NULL AND NOT other.is_over)",
             *(FINDINGS.name, STAGED_FINDINGS),
@@ -307,7 +314,7 @@ class FindingsTable:
         ids = ", ".join(map(sql_text, sorted(declared))) or "''"
         rows: list[dict[str, Any]] = self.gold.lake.query(
             "SELECT finding_id, cluster_id, rule, subject, from_ms, state, waiver, expired_waiver FROM findings "  # noqa: S608
-            "WHERE status = 'raised' AND state <> 'closed' "
+            f"WHERE {MAY_BE_WAIVED.format('findings')} "
             f"AND (rule IN ({rules}) OR finding_id IN ({ids}) OR waiver IS NOT NULL OR expired_waiver IS NOT NULL)",
             FINDINGS.name,
         ).to_pylist()
@@ -350,12 +357,18 @@ def waived_rows(
         expired = matching[0] if matching and valid is None and of_rescue is None else None
         wanted = {
             "finding_id": row["finding_id"],
-            "state": "open" if valid is None and of_rescue is None else "waived",
+            "state": _state(row["rule"], is_accepted=valid is not None or of_rescue is not None),
             "waiver": of_rescue if valid is None else _who(valid),
             "expired_waiver": _who(expired),
         }
         if any(row[name] != value for name, value in wanted.items()):
             yield wanted
+
+
+def _state(rule: str, *, is_accepted: bool) -> str:
+    if not is_accepted:
+        return FindingState.OPEN.value
+    return (FindingState.ACKNOWLEDGED if rule == LOSS else FindingState.WAIVED).value
 
 
 def _who(waiver: Waiver | None) -> dict[str, str] | None:
@@ -377,7 +390,7 @@ def incidents_of(plan: int) -> Merge:
     values |= {"closed_by": "CASE WHEN found.is_open THEN NULL ELSE 'ended' END", "plan": f"CAST({plan} AS BIGINT)"}
     seen = {name: value for name, value in values.items() if name != "incident_id"}
     closed = "CASE WHEN found.gone_by = 'merged' THEN known.plan ELSE CAST({} AS BIGINT) END".format(plan)  # noqa: UP032
-    gone = {"is_open": "false", "closed_by": "found.gone_by", "plan": closed}
+    gone = {"state": "'resolved'", "is_open": "false", "closed_by": "found.gone_by", "plan": closed}
     clauses = (
         MergeClause(MergeAction.UPDATE, gone, "found.is_gone"),
         MergeClause(MergeAction.UPDATE, seen, "NOT found.is_gone"),

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kraft_audit.capture.plan import cluster_id_of
-from kraft_audit.lake.views import LASTING_FINDINGS_READ, lasting_findings, query_of
+from kraft_audit.lake.views import query_of
 from kraft_audit.tables.bronze import PLANS
-from kraft_audit.tables.gold import HISTORIES, INCIDENTS, SEVERITIES
+from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENTS, SEVERITIES
 from kraft_audit.text.readable import plural, when
 
 if TYPE_CHECKING:
@@ -65,17 +65,14 @@ def cluster_summaries(lake: Lake, closed: ClosedPlans) -> list[ClusterSummary]:
     ).to_pylist()
     findings = _by_cluster(
         lake.query(
-            "SELECT cluster_id, rule, severity, explained_id IS NOT NULL AS is_explained, count(*) AS n "  # noqa: S608
-            f"FROM ({lasting_findings(str)}) AS lasting "
-            "LEFT JOIN (SELECT DISTINCT finding_id AS explained_id FROM incident_findings) AS explained "
-            "ON explained_id = lasting.finding_id WHERE state = 'open' AND status = 'raised' "
-            "GROUP BY cluster_id, rule, severity, explained_id IS NOT NULL",
-            *(table.name for table in LASTING_FINDINGS_READ),
+            "SELECT cluster_id, rule, severity, incident_id IS NOT NULL AS is_explained, count(*) AS n "
+            "FROM findings WHERE state = 'open' GROUP BY cluster_id, rule, severity, incident_id IS NOT NULL",
+            FINDINGS.name,
         ).to_pylist()
     )
     incidents = _by_cluster(
         lake.query(
-            "SELECT cluster_id, severity, headline FROM incidents WHERE is_open AND NOT is_clean ORDER BY from_offset",
+            "SELECT cluster_id, severity, headline FROM incidents WHERE state = 'open' ORDER BY from_offset",
             INCIDENTS.name,
         ).to_pylist()
     )

@@ -13,7 +13,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import sql_text
 from kraft_audit.lake.gold import gold_merge
@@ -30,8 +29,6 @@ from kraft_audit.tables.gold import (
     CLUSTER_COMPLIANCE,
     FINDING_EPISODES,
     FINDINGS,
-    INCIDENT_FINDINGS,
-    INCIDENTS,
     PARTITION_RISK,
     SEVERITIES,
 )
@@ -173,7 +170,7 @@ class RiskTables:
         inputs = {}
         for name in names:
             if name == FINDINGS.name:
-                tables: tuple[str, ...] = (name, INCIDENTS.name, INCIDENT_FINDINGS.name, FINDING_EPISODES.name)
+                tables: tuple[str, ...] = (name, FINDING_EPISODES.name)
                 select = _lasting_findings
             else:
                 tables = (name, REPLAYS.name) if name in SILVER else (name,)
@@ -252,21 +249,13 @@ OF_EPISODE: Final = ("from_ms", "to_ms", "is_over", "status", "severity", "first
 
 
 def _lasting_findings(reference: TableReference) -> str:
-    """Every episode with its finding's waiver."""
+    """Every episode with its finding's waiver, but for those that a stop in order explains."""
     findings, episodes = reference(FINDINGS.name), reference(FINDING_EPISODES.name)
     return f"""
-        SELECT {OF_FINDING}, CASE WHEN lasted.state = 'closed' THEN 'closed' ELSE found.state END AS state,
+        SELECT {OF_FINDING}, CASE WHEN lasted.state = 'resolved' THEN 'resolved' ELSE found.state END AS state,
             {", ".join(f"lasted.{name}" for name in OF_EPISODE)}
         FROM {findings} AS found JOIN {episodes} AS lasted ON found.finding_id = lasted.finding_id
-        WHERE {_lasts_by_itself(reference)}"""  # noqa: S608
-
-
-def _lasts_by_itself(reference: TableReference) -> str:
-    """The condition that an episode is over, or does not last only because its cluster was stopped in order."""
-    return f"""(lasted.is_over OR lasted.finding_id NOT IN (
-            SELECT stopped.finding_id FROM {reference(INCIDENT_FINDINGS.name)} AS stopped
-            JOIN {reference(INCIDENTS.name)} AS incident ON stopped.incident_id = incident.incident_id
-            WHERE incident.is_open AND incident.kind = '{IncidentKind.CLUSTER_STOP}'))"""  # noqa: S608
+        WHERE lasted.is_over OR found.state <> 'folded'"""  # noqa: S608
 
 
 def _of_clusters(changed: pa.Table) -> str:

@@ -47,8 +47,8 @@ _UNEXPLAINED: Final = """
 SELECT cluster_id, rule, name, severity, moment, count(*) AS n, min(summary) AS summary FROM (
     SELECT *, CASE WHEN rule = 'KP020' THEN CAST(from_ms / 60000 AS BIGINT) ELSE 0 END AS moment FROM findings
 ) AS findings
-WHERE state = 'open' AND status = 'raised' AND (rule = 'KP020' OR finding_id NOT IN (
-    SELECT finding_id FROM incident_findings JOIN incidents USING (incident_id) WHERE is_open
+WHERE state = 'open' AND (rule = 'KP020' OR finding_id NOT IN (
+    SELECT finding_id FROM incident_findings JOIN incidents USING (incident_id) WHERE state = 'open'
 ))
 GROUP BY cluster_id, rule, name, severity, moment"""
 """Open findings that no open incident explains, by rule. What was lost outlasts the incident: each minute in which
@@ -90,7 +90,7 @@ def situation(lake: DeltaLake) -> Situation:
             **{name: row[name] for name in OpenIncident.__dataclass_fields__ if name != "severity"},
             severity=_severity(row),
         )
-        for row in query("SELECT * FROM incidents WHERE is_open").to_pylist()
+        for row in query("SELECT * FROM incidents WHERE state <> 'resolved'").to_pylist()
     ]
     incidents += [_of_rule(row) for row in query(_UNEXPLAINED).to_pylist()]
     incidents += [_of_unread(cluster) for cluster in ledger.unread().values()]

@@ -118,7 +118,7 @@ SELECT coalesce(found.cluster_id, lasted.cluster_id) AS cluster_id, lasted.findi
 FROM (SELECT finding_id, cluster_id, bool_or(state = 'open') AS is_open FROM (SELECT * FROM {batch}) AS batch
     WHERE scope <> 'log' GROUP BY finding_id, cluster_id) AS lasted
 LEFT JOIN findings AS found ON lasted.finding_id = found.finding_id
-WHERE found.finding_id IS NULL OR is_open <> (found.state <> 'closed')"""
+WHERE found.finding_id IS NULL OR is_open <> (found.state <> 'resolved')"""
 LINKS_ASTRAY: Final = """
 SELECT * FROM (SELECT * FROM {batch}) AS batch
 WHERE NOT EXISTS (SELECT 1 FROM findings WHERE findings.finding_id = batch.finding_id)
@@ -163,7 +163,7 @@ def gold_expectations(table: Table, first: int, closed: int, is_merged: str) -> 
     if table is FINDINGS:
         promise = "open findings are exactly those of each cluster's newest plan"
         words = {"is_merged": is_merged, "is_shown_by_disks": is_shown_by_disks("found"), "shown_first": SHOWN_FIRST}
-        yield _no_rows("open_off_the_plan", promise, sql_file("open_findings", **words, batch="{batch}"))
+        yield _no_rows("open_off_the_plan", promise, sql_file("findings_off_the_plan", **words, batch="{batch}"))
     if table is FINDING_EPISODES:
         promise = "a finding is open while one of its episodes is"
         yield _no_rows("episodes_astray", promise, EPISODES_ASTRAY)

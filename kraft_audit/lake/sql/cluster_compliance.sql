@@ -56,7 +56,7 @@ judged AS (
     SELECT
         *,
         coalesce(
-            status = 'raised' AND state = 'waived' AND DATE '1970-01-01' + CAST(day_number AS INT) <= waived_to, false
+            state IN ('waived', 'acknowledged') AND DATE '1970-01-01' + CAST(day_number AS INT) <= waived_to, false
         ) AS is_waived
     FROM (SELECT *, {explode}({sequence}(from_day, greatest(from_day, to_day))) AS day_number FROM lasting) AS each_day
 ),

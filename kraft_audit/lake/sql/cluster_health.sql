@@ -11,13 +11,13 @@ led AS (
 ),
 found AS (
     SELECT cluster_id,
-        count(*) FILTER (WHERE state = 'open' AND status = 'raised' AND severity = 'critical') AS open_critical,
-        count(*) FILTER (WHERE state = 'open' AND status = 'raised' AND severity = 'high') AS open_high,
-        count(*) FILTER (WHERE state = 'open' AND status = 'raised' AND severity = 'medium') AS open_medium,
-        count(*) FILTER (WHERE state = 'open' AND status = 'raised' AND severity = 'low') AS open_low,
-        count(*) FILTER (WHERE state = 'open' AND status = 'undecided') AS undecided,
-        count(*) FILTER (WHERE state = 'waived') AS waived
-    FROM ({lasting_findings}) AS lasting
+        count(*) FILTER (WHERE severity_now = 'critical') AS open_critical,
+        count(*) FILTER (WHERE severity_now = 'high') AS open_high,
+        count(*) FILTER (WHERE severity_now = 'medium') AS open_medium,
+        count(*) FILTER (WHERE severity_now = 'low') AS open_low,
+        count(*) FILTER (WHERE state = 'undecided') AS undecided,
+        count(*) FILTER (WHERE state IN ('waived', 'acknowledged')) AS waived
+    FROM {findings}
     GROUP BY cluster_id
 ),
 happening AS (
@@ -30,7 +30,7 @@ happening AS (
                     CASE severity WHEN 'critical' THEN 1 WHEN 'high' THEN 2 WHEN 'medium' THEN 3 ELSE 4 END,
                     from_ms DESC NULLS LAST, incident_id
             ) AS place
-        FROM {incidents} WHERE is_open
+        FROM {incidents} WHERE state = 'open'
     ) AS placed
     WHERE place = 1
 ),

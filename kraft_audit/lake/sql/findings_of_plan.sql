@@ -56,7 +56,7 @@ gone AS (
     FROM {known} AS known
     JOIN judged ON known.cluster_id = judged.cluster_id
     LEFT JOIN parted ON known.cluster_id = parted.cluster_id
-    WHERE known.state <> 'closed'
+    WHERE known.state <> 'resolved'
       AND NOT EXISTS (SELECT 1 FROM reported WHERE reported.finding_id = known.finding_id AND {is_same})
       AND (known.rule <> 'KP020' OR known.from_offset >= parted.contradicted_from)
       AND NOT (
@@ -72,7 +72,7 @@ gone AS (
     SELECT known.*, merged.staged_ms AS judged_ms, 'merged' AS gone_by
     FROM {known} AS known
     JOIN merged ON known.cluster_id = merged.history_id
-    WHERE known.state <> 'closed'
+    WHERE known.state <> 'resolved'
 ),
 first_known AS (
     SELECT cluster_id AS of_cluster, rule AS of_rule, subject AS of_subject, {of_episode}

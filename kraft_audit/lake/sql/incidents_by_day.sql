@@ -1,7 +1,7 @@
 -- Of each cluster and day, UTC: the incidents that began, by kind and severity. Those whose log has no time are left out.
 SELECT cluster_id, day, kind, severity,
     count(*) AS incidents,
-    count(*) FILTER (WHERE is_open) AS still_open,
+    count(*) FILTER (WHERE state = 'open') AS still_open,
     count(*) FILTER (WHERE is_clean) AS clean,
     max(to_ms - from_ms) AS longest_ms
 FROM (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kraft_audit.findings.answer import answer_lines, cluster_row
-from kraft_audit.incidents.folding import fold, open_findings
+from kraft_audit.findings.answer import answer_lines
+from kraft_audit.findings.situation import cluster_row, situation_of
+from kraft_audit.incidents.folding import fold
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding
 from kraft_audit.rules.rule_settings import apply_waivers, parse_waivers
@@ -100,8 +102,8 @@ def test_waived_findings_stay_in_their_incident_and_alarm_nowhere(build: History
     folded = fold(history, _findings(history, "KP001", "KP005"))
     (incident,) = folded.incidents
     assert {finding.rule for finding in incident.findings} >= {"KP001", "KP005"}
-    assert not {"KP001", "KP005"} & {finding.rule for finding in open_findings(folded)}
-    assert "critical" not in cluster_row(history, folded)["open"]
+    assert not {"KP001", "KP005"} & {finding.rule for finding in folded.open}
+    assert situation_of(history, quorum_standing(history), folded, "PATH").severity_now != "critical"
 
 
 def test_of_many_clusters_what_is_broken_comes_before_what_is_unclear(build: HistoryBuilder) -> None:
@@ -110,7 +112,10 @@ def test_of_many_clusters_what_is_broken_comes_before_what_is_unclear(build: His
     unclear = (
         build.voters(1, 2, 3).leader_epoch(1, 1, 0).log(1, to=40).capture(1, 40).watermark(0, None, end=40).history()
     )
-    rows = [cluster_row(history, fold(history, _findings(history))) for history in (healthy, unclear, broken)]
+    rows = [
+        cluster_row("a", situation_of(history, quorum_standing(history), fold(history, _findings(history)), "PATH"))
+        for history in (healthy, unclear, broken)
+    ]
     assert [row["state"] for row in sorted(rows, key=lambda row: row["rank"], reverse=True)] == [
         "quorum",
         "not judged",

@@ -9,7 +9,6 @@ import pytest
 
 import kraft_audit
 from kraft_audit.findings.answer import answer_lines
-from kraft_audit.incidents.folding import open_findings
 from kraft_audit.recovery.lost_quorum.rescue_plan import RescueVerdict
 from kraft_audit.rules.rule_model import Severity
 from tests.builders.capture_verdicts import verdict_of
@@ -40,7 +39,7 @@ def answer_of(path: Path) -> tuple[list[str], set[tuple[str, str]]]:
         (cluster,) = clusters
         folded = cluster.incidents(cluster.check())
         lines = [line for line in answer_lines(cluster.history, folded, "PATH") if not line.is_header]
-        alarms = [each for each in open_findings(folded) if each.severity.rank >= Severity.HIGH.rank]
+        alarms = [each for each in folded.open if each.severity.rank >= Severity.HIGH.rank]
         return [f"{line.word} {line.text}".strip() for line in lines], {(each.rule, each.subject) for each in alarms}
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import kraft_audit
-from kraft_audit.incidents.folding import open_findings
 from kraft_audit.rules.columns.quorum_standing import Standing
 from kraft_audit.rules.rule_model import Scope, Severity
 
@@ -43,7 +42,7 @@ def judged(folder: Path) -> Judged:
     with kraft_audit.open(str(folder)) as clusters:
         for cluster in clusters:
             dirs |= {folder / replica.path for replica in cluster.plan.replicas}
-            found = open_findings(cluster.incidents(cluster.check()))
+            found = cluster.incidents(cluster.check()).open
             if cluster.standing().standing is Standing.NO_LOG:  # what an older copy says of brokers may be long past
                 found = [each for each in found if each.scope not in (Scope.BROKER, Scope.PARTITION)]
             critical |= {each.rule for each in found if each.severity is Severity.CRITICAL}

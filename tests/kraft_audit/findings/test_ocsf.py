@@ -35,7 +35,16 @@ def rows(build: HistoryBuilder) -> list[dict[str, Any]]:
     findings, _ = apply_waivers(list(check(build.history())), parse_waivers(WAIVER, "w"), T0)
     found = finding_rows(findings, seen_ms=T0)
     assert any(row["waiver"] for row in found)
-    return [*found, {**found[0], "status": "undecided", "reason": "one voter was not captured", "is_over": False}]
+    return [
+        *found,
+        {
+            **found[0],
+            "status": "undecided",
+            "state": "undecided",
+            "reason": "one voter was not captured",
+            "is_over": False,
+        },
+    ]
 
 
 def _left_out(given: Any, read: Any, path: str = "") -> set[str]:
@@ -70,7 +79,7 @@ def test_each_status_is_the_one_that_ocsf_has_for_it(rows: list[dict[str, Any]])
         assert event["compliance"]["status_id"] == expected[row["status"]]
         assert event["compliance"]["status"] == expected[row["status"]].name
         assert StatusID(event["status_id"]).name == event["status"]
-        assert (event["activity_id"] == ActivityID.Close) == row["is_over"]
+        assert (event["activity_id"] == ActivityID.Close) == (row["state"] == "resolved")
         assert (event["status_id"] == StatusID.Suppressed) == (row["waiver"] is not None and not row["is_over"])
     (undecided,) = ocsf_events(rows[-1:], "1")
     assert (undecided["compliance"]["status"], undecided["status"]) == ("Unknown", "Unknown")
@@ -81,7 +90,7 @@ def test_activities_follow_the_plans_of_a_lake(rows: list[dict[str, Any]]) -> No
     known = {**rows[0], "status": "raised", "is_over": False, "first_seen_ms": 10, "last_seen_ms": 30, "first_plan": 1}
     new = {**known, "state": "open", "plan": 1, "changed_ms": 10}
     seen_again = {**known, "state": "open", "plan": 3, "changed_ms": 10}
-    gone = {**known, "state": "closed", "closed_by": "not_found", "plan": 4, "changed_ms": 40}
+    gone = {**known, "state": "resolved", "closed_by": "not_found", "plan": 4, "changed_ms": 40}
     events = ocsf_events([gone, seen_again, new], "1")
     assert [(event["activity_name"], event["time"]) for event in events] == [
         ("Create", 10),

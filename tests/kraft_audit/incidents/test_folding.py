@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft_audit.incidents.folding import FoldedFindings, counted_findings, fold, open_findings
+from kraft_audit.incidents.folding import FoldedFindings, counted_findings, fold
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.rules.judging import check
@@ -40,7 +40,7 @@ def test_brokers_that_are_lost_one_after_the_other_are_one_open_incident(build: 
     assert [event.text for event in incident.events] == ["broker 11 fenced", "broker 12 fenced", "broker 13 fenced"]
     assert {finding.rule for finding in incident.findings} == set(RULES)
     assert folded.unexplained == ()
-    assert {finding.rule for finding in open_findings(folded)} == set(RULES)
+    assert {finding.rule for finding in folded.open} == set(RULES)
 
 
 def test_a_cluster_that_stopped_in_order_has_no_open_finding(build: HistoryBuilder) -> None:
@@ -49,7 +49,7 @@ def test_a_cluster_that_stopped_in_order_has_no_open_finding(build: HistoryBuild
     assert incident.kind is IncidentKind.CLUSTER_STOP
     assert incident.is_clean
     assert {finding.rule for finding in incident.findings} == set(RULES)
-    assert open_findings(folded) == []
+    assert folded.open == ()
     assert counted_findings(folded, None, with_resolved=True)
 
 
@@ -62,7 +62,7 @@ def test_a_broker_that_came_back_is_a_resolved_incident_with_what_it_did(build: 
     assert not incident.is_open
     assert (incident.to_offset, incident.to_ms) == (30, T0 + 30_000)
     assert any("below min ISR" in effect for effect in incident.effects)
-    assert open_findings(folded) == []
+    assert folded.open == ()
 
 
 def test_absences_that_do_not_touch_are_two_incidents(build: HistoryBuilder) -> None:
@@ -106,4 +106,4 @@ def test_disks_that_were_not_captured_open_no_incident(build: HistoryBuilder) ->
     assert quorum_standing(history).lacks_majority
     folded = fold(history, list(check(history)))
     assert folded.incidents == ()
-    assert [finding for finding in open_findings(folded) if finding.severity.rank >= Severity.HIGH.rank] == []
+    assert [finding for finding in folded.open if finding.severity.rank >= Severity.HIGH.rank] == []

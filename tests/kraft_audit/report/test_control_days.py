@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from kraft_audit.commands.cli import run_command
-from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.lake.delta import DeltaLake
 from tests.builders.report_sources import path_source
 
@@ -34,7 +33,7 @@ def test_what_lasts_because_a_cluster_was_stopped_breaks_no_control(samples: Pat
         for given in path_source(path).clusters():
             for finding in given.findings:
                 counts = finding["status"] == "raised" and finding["severity"] != "low"
-                if counts and state_of(finding) == "stopped":
+                if counts and finding["state"] == "folded":
                     stopped.add(finding["rule"])
                 elif counts:
                     found[given.cluster_id].add(finding["rule"])

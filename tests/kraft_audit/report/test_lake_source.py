@@ -22,7 +22,7 @@ from kraft_audit.lake.settings import load_fleet
 from kraft_audit.report import lake_source
 from kraft_audit.report.cluster_page import ClusterView, cluster_view
 from kraft_audit.report.fleet_page import Fleet, fleet_view
-from kraft_audit.report.lake_answer import lake_answer
+from kraft_audit.report.lake_answer import lake_situation
 from kraft_audit.report.lake_source import LakeSource, is_lake
 from kraft_audit.report.openmetrics import cluster_samples
 from kraft_audit.report.report_files import write_file
@@ -92,6 +92,7 @@ def test_a_lake_reports_what_its_log_dirs_report(lake: Path, small_corpus: Path)
             assert there.exposure.within(edges) == pytest.approx(here.exposure.within(edges))
         assert there.metadata_version == here.metadata_version
         assert _drawn(there) == _drawn(here)
+        assert same.situation == given.situation
         assert there.answer == here.answer
         assert there.answer
         assert there.permissions == here.permissions, "what may-i answers of the disks, with the path of the disks"
@@ -128,7 +129,9 @@ ANSWERED = (
 def test_a_lake_answers_what_check_answers(name: str, captured_logs: Path, tmp_path: Path) -> None:
     def without_operations(given: ClusterInput) -> list[tuple[str, str]]:
         """What uncommitted records would do is not in the rows that pages read, nor who holds what waits."""
-        lines = [(line.word, re.sub(r"(not proven committed): .*", r"\1.", line.text)) for line in given.answer]
+        lines = [
+            (line.word, re.sub(r"(not proven committed): .*", r"\1.", line.text)) for line in given.situation.lines
+        ]
         if "wait for a majority" not in lines[0][1]:
             return lines
         assert [word for word, _ in lines[1:2]] == ["NEXT"]
@@ -167,7 +170,7 @@ def test_what_cannot_be_asked_of_a_lake_is_said(lake: Path, tmp_path: Path, monk
 
 def test_what_no_rule_judged_is_open_and_names_what_to_check(lake: Path) -> None:
     for given in LakeSource(str(lake)).clusters():
-        (state, *_) = lake_answer(given.history, given.findings, given.incidents, frozenset())
+        (state, *_) = lake_situation(given.history, given.findings, given.incidents, frozenset()).lines
         root = given.history.rows("captures")[0]["root"]
         assert (state.word, f"kraft-audit check {root}" in state.text) == ("UNDECIDED", True)
 
@@ -177,10 +180,11 @@ def test_what_needs_batches_is_what_the_findings_say(lake: Path) -> None:
     given = next(given for given in LakeSource(str(lake)).clusters() if given.name == "never at risk")
     (of_quorum, *_) = [row for row in given.findings if row["status"] == "raised"]
     stalled = {**of_quorum, "rule": "KQ024", "subject": "quorum", "summary": "offsets 4 to 9 wait", "is_over": False}
-    undecided = {**stalled, "status": "undecided", "reason": "if the copies are of one moment"}
+    stalled |= {"state": "open", "severity_now": "critical"}
+    undecided = {**stalled, "status": "undecided", "state": "undecided", "reason": "if the copies are of one moment"}
     words = []
     for finding in (stalled, undecided):
-        (state, *_) = lake_answer(given.history, [finding], [], given.judged_rules or frozenset())
+        (state, *_) = lake_situation(given.history, [finding], [], given.judged_rules or frozenset()).lines
         words.append((state.word, state.text))
     assert words == [("QUORUM", "Offsets 4 to 9 wait."), ("UNDECIDED", "If the copies are of one moment.")]
 
@@ -252,10 +256,10 @@ def test_merged_findings_and_daily_risk_win(lake: Path, tmp_path: Path) -> None:
     waiver = pa.struct([(name, pa.string()) for name in ("who", "why", "until")])
     for number, row in enumerate(rows):
         row.pop("newest_plan", None)
-        row["state"] = ("open", "waived", "closed")[number % 3]
+        row["state"] = ("open", "waived", "resolved")[number % 3]
         row["waiver"] = {"who": "Ada", "why": "known", "until": "2027-01-01"} if row["state"] == "waived" else None
         row["expired_waiver"] = None
-        row["closed_ms"] = 1_795_300_000_000 if row["state"] == "closed" else None
+        row["closed_ms"] = 1_795_300_000_000 if row["state"] == "resolved" else None
     table = pa.Table.from_pylist(rows)
     for name, type_ in (("waiver", waiver), ("expired_waiver", waiver), ("closed_ms", pa.int64())):
         column = pa.array([row[name] for row in rows], type_)
@@ -277,7 +281,7 @@ def test_merged_findings_and_daily_risk_win(lake: Path, tmp_path: Path) -> None:
     view = cluster_view(reported)
     assert sum(view.open_counts.values()) == sum(row["state"] == "open" for row in rows)
     assert len(view.waived) == sum(row["state"] == "waived" for row in rows) > 0
-    assert sum(group.count for group in view.closed_groups) == sum(row["state"] == "closed" for row in rows)
+    assert sum(group.count for group in view.closed_groups) == sum(row["state"] == "resolved" for row in rows)
     midnight = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp() * 1000)
     assert reported.exposed_minutes == {midnight: 3.5}
     assert view.exposure.within([midnight, midnight + DAY_MS]) == [3.5]

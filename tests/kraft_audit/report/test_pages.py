@@ -174,17 +174,17 @@ def test_a_cluster_page_opens_with_the_answer_and_the_incidents_of_check(
     run_command(["check", str(samples / "elr-06-kill-13-last-replica.tgz"), "--include-resolved"])
     printed = re.sub(r"\s+", " ", capsys.readouterr().out)
     text = re.sub(r"\s+", " ", Page((site / page_of(last_replica.cluster_id)).read_text()).text)
-    assert last_replica.answer
+    assert last_replica.situation.lines
     assert last_replica.incidents
     markup = (site / page_of(last_replica.cluster_id)).read_text()
     numbers = set(re.findall(r'<a href="#incident-(\d+)" aria-label="[^"]+"><circle', markup))
     assert numbers == set(re.findall(r'<section [^>]*id="incident-(\d+)"', markup)) == {"1", "2"}
-    lines = (re.sub(r"\s+", " ", line.text) for line in last_replica.answer)
+    lines = (re.sub(r"\s+", " ", line.text) for line in last_replica.situation.lines)
     for said in (*lines, *(row["headline"] for row in last_replica.incidents)):
         assert said in printed
         assert said in text
-    assert [line.word for line in last_replica.answer] == ["QUORUM", "PARTITIONS", "NEXT"]
-    assert text.index(last_replica.answer[0].text) < text.index(last_replica.incidents[0]["headline"])
+    assert [line.word for line in last_replica.situation.lines] == ["QUORUM", "PARTITIONS", "NEXT"]
+    assert text.index(last_replica.situation.lines[0].text) < text.index(last_replica.incidents[0]["headline"])
     lasting = [row["headline"] for row in last_replica.incidents if row["is_open"]]
     fleet = re.sub(r"\s+", " ", Page((site / "index.html").read_text()).text)
     assert all(headline in fleet for headline in lasting)
@@ -430,5 +430,5 @@ def test_each_history_of_a_cluster_id_has_its_page(captured_logs: Path, tmp_path
         page = (tmp_path / "site" / page_of(each.page_id)).read_text()
         assert f"<b>{each.title}</b>" in page
         assert f'href="{page_of(each.page_id)}"' in fleet
-        texts = [line.text.replace(SHOW_FINDINGS, "") for line in each.answer]
+        texts = [line.text.replace(SHOW_FINDINGS, "") for line in each.situation.lines]
         assert all(text.split("   ")[0] in unescape(page) for text in texts)

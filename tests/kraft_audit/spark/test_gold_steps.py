@@ -98,7 +98,7 @@ def test_killed_after_findings_and_run_again(
         run_and_kill(script, tmp_path / "disturbed.yaml", f"after-findings:{plan}")
         findings_step(disturbed, without_spark)
         assert gold_rows(disturbed.lake, "findings") == gold_rows(undisturbed.lake, "findings")
-    assert any('"state": "closed"' in row for row in gold_rows(disturbed.lake, "findings"))
+    assert any('"state": "resolved"' in row for row in gold_rows(disturbed.lake, "findings"))
 
 
 @pytest.mark.ci

@@ -93,8 +93,8 @@ def test_histories_that_prove_to_be_one_are_merged_and_the_others_findings_close
     lake = merged(fleet)
     assert histories(fleet)[newer]["merged_into"] == older
     states = {(row["cluster_id"], row["state"], row["closed_by"]) for row in rows(fleet, "findings")}
-    assert (newer, "closed", "merged") in states
-    assert not [state for state in states if state[0] == newer and state[1] != "closed"]
+    assert (newer, "resolved", "merged") in states
+    assert not [state for state in states if state[0] == newer and state[1] != "resolved"]
     assert {row["cluster_id"] for row in table(lake, "findings") if row["state"] == "open"} == {older}
 
 
@@ -120,7 +120,7 @@ def test_a_declared_rescue_stands_in_a_lake_as_in_check(
         explained = {row["finding_id"] for row in table(lake, "incident_findings")}
         assert not incident["is_open"]
         assert waived <= explained, source
-        assert all(found[id_]["state"] == "closed" for id_ in explained - waived)
+        assert all(found[id_]["state"] == "resolved" for id_ in explained - waived)
         (given,) = LakeSource(fleet.lake).clusters()
         (line,) = [line for line in given.answer if line.word == "RESCUE"]
         assert line.text.startswith(incident["headline"])

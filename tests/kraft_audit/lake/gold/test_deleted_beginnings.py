@@ -87,4 +87,4 @@ def test_a_partition_that_was_alone_before_the_log_began(
     (after,) = findings()
     assert (after["from_offset"], after["from_ms"]) == (began_at, before["from_ms"])
     assert after["first_seen_ms"] == before["first_seen_ms"]
-    assert (after["state"], after["closed_by"]) == (("closed", "ended") if is_over else ("open", None))
+    assert (after["state"], after["closed_by"]) == (("resolved", "ended") if is_over else ("open", None))

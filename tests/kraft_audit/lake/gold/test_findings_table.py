@@ -124,14 +124,14 @@ def model(said: list[dict[str, list[Finding] | None]]) -> dict[str, dict[str, An
                 continue
             now = {finding.finding_id: finding for finding in findings}
             for finding_id, row in known.items():
-                if row["cluster"] == cluster and finding_id not in now and row["state"] != "closed":
-                    row.update(state="closed", closed_by="not_found", plan=number)
+                if row["cluster"] == cluster and finding_id not in now and row["state"] != "resolved":
+                    row.update(state="resolved", closed_by="not_found", plan=number)
             for finding_id, finding in now.items():
                 row = known.setdefault(
                     finding_id, {"cluster": cluster, "first": number, "reopened": 0, "state": None, "last": 0}
                 )
-                was_closed = row["state"] == "closed"
-                row.update(state="closed" if finding.is_over else "open", last=number, plan=number)
+                was_closed = row["state"] == "resolved"
+                row.update(state="resolved" if finding.is_over else "open", last=number, plan=number)
                 row["closed_by"] = "ended" if finding.is_over else None
                 row["summary"] = finding.summary
                 row["reopened"] += was_closed and not finding.is_over
@@ -313,7 +313,7 @@ def test_waivers_hold_until_their_day_and_no_longer(plans: Plans, table: Finding
     waived.update(day_ms)
     states = {row["subject"]: (row["state"], row["waiver"]) for row in rows(plans.lake).values()}
     who = {"who": "team", "why": "planned", "until": "2027-01-15"}
-    assert states == {"t-0": ("waived", who), "t-1": ("closed", None), "old": ("closed", None)}
+    assert states == {"t-0": ("waived", who), "t-1": ("resolved", None), "old": ("resolved", None)}
     waived.update(day_ms + DAY_MS)
     (row,) = [row for row in rows(plans.lake).values() if row["subject"] == "t-0"]
     assert (row["state"], row["waiver"], row["expired_waiver"]) == ("open", None, who)
@@ -322,7 +322,7 @@ def test_waivers_hold_until_their_day_and_no_longer(plans: Plans, table: Finding
     feed = pa.table(plans.lake.open("findings").load_cdf(starting_version=1).read_all())
     rows_of_feed = feed.select(["subject", "state", "_change_type"]).to_pylist()
     reported = [(row["subject"], row["state"]) for row in rows_of_feed if row["_change_type"] != "update_preimage"]
-    assert {("t-0", "waived"), ("t-0", "open"), ("t-1", "closed")} <= set(reported)
+    assert {("t-0", "waived"), ("t-0", "open"), ("t-1", "resolved")} <= set(reported)
 
 
 @pytest.mark.slow
@@ -344,7 +344,7 @@ def test_what_a_rescue_declares_is_waived_as_long_as_plans_say_so(plans: Plans, 
     assert state_after(explained, found("a", "t-0")._replace(from_offset=9)) == ("open", None)
     assert state_after(explained, found("a", "t-0", is_over=True)._replace(from_offset=9)) == ("waived", who)
     assert state_after(found("a", "t-0")) == ("open", None)
-    assert state_after() == ("closed", None)
+    assert state_after() == ("resolved", None)
 
 
 def test_the_table_is_its_contract_and_plain(plans: Plans, table: FindingsTable) -> None:
@@ -381,12 +381,12 @@ def test_a_rule_that_could_not_look_closes_nothing(plans: Plans, table: Findings
     plans.close({"a": [not_looked, finding_of(KB003, "a", undecided("node 2", "not captured"))]})
     table.update(NOW_MS)
     states = {row["subject"]: row["state"] for row in rows(plans.lake).values()}
-    assert states == {"t-0": "open", "node 1": "closed", "": "open", "node 2": "open"}
+    assert states == {"t-0": "open", "node 1": "resolved", "": "open", "node 2": "open"}
     verdicts = judge_lake(plans.lake, now_ms=NOW_MS, docs="").verdicts
     assert [verdict.passed for verdict in verdicts if verdict.clause == "open_off_the_plan"] == [True]
     plans.close({"a": []})
     table.update(NOW_MS)
-    assert {row["state"] for row in rows(plans.lake).values()} == {"closed"}
+    assert {row["state"] for row in rows(plans.lake).values()} == {"resolved"}
 
 
 def began_at(cluster: str, subject: str, offset: int, *, rule: Rule = KP001) -> Finding:
@@ -429,7 +429,7 @@ def test_a_loss_stays_open_when_no_plan_finds_it_any_more_until_it_is_acknowledg
     plans.close({"a": []})
     table.update(NOW_MS)
     states = {row["rule"]: row["state"] for row in rows(plans.lake).values()}
-    assert states == {"KP020": "open", "KP001": "closed"}
+    assert states == {"KP020": "open", "KP001": "resolved"}
     waiver = Waiver("KP020", "a", "*", "payments", "sent again", FOR_EVER, before_ms=501)
     FindingsTable(table.gold, [waiver]).update(NOW_MS)
     assert {row["rule"]: row["state"] for row in rows(plans.lake).values()}["KP020"] == "waived"

@@ -54,7 +54,7 @@ def findings(lake: str) -> list[dict[str, Any]]:
 
 
 def said_of(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return sorted(tuple(str(row[name]) for name in SAID) for row in rows if row["state"] != "closed")
+    return sorted(tuple(str(row[name]) for name in SAID) for row in rows if row["state"] != "resolved")
 
 
 @pytest.mark.slow
@@ -82,6 +82,6 @@ def test_what_the_quorum_did_not_keep(
     hour(whole, y, tmp_path / "other")
 
     assert said_of(findings(hours.lake)) == said_of(findings(whole.lake)) != []
-    gone = {row["finding_id"]: row["closed_by"] for row in findings(hours.lake) if row["state"] == "closed"}
+    gone = {row["finding_id"]: row["closed_by"] for row in findings(hours.lake) if row["state"] == "resolved"}
     assert {finding_id: gone.get(finding_id) for finding_id in on_x} == dict.fromkeys(on_x, "reverted")
     assert set(gone.values()) <= {"reverted", "ended"}

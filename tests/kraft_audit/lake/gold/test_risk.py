@@ -256,7 +256,7 @@ def finding(
         "from_ms": begin,
         "to_ms": end,
         "is_over": end is not None,
-        "state": "open" if end is None else "closed",
+        "state": "open" if end is None else "resolved",
         "first_seen_ms": (START + 3 * DAY_MINUTES) * MINUTE_MS,
         "changed_ms": 1,
         "plan": 1,

@@ -134,7 +134,7 @@ def test_an_open_finding_lost(lake: DeltaLake) -> None:
 
 
 def test_a_finding_that_is_open_without_an_open_episode(lake: DeltaLake) -> None:
-    change(lake, FINDING_EPISODES.name, lambda rows: [{**row, "state": "closed"} for row in rows])
+    change(lake, FINDING_EPISODES.name, lambda rows: [{**row, "state": "resolved"} for row in rows])
     assert set(broken(lake)) == {(FINDING_EPISODES.name, "episodes_astray")}
 
 

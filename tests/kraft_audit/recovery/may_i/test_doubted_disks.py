@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 import kraft_audit
-from kraft_audit.commands.check import _exit_code
 from kraft_audit.findings.answer import answer_lines
-from kraft_audit.incidents.folding import open_findings
 from kraft_audit.recovery.may_i.permission import Action, Question, Verdict
 from kraft_audit.rules.columns.quorum_standing import Standing
 from tests.builders.live_log import whole_batches
@@ -79,7 +77,7 @@ def test_no_claim_over_a_disk_that_contradicts_itself(doubted: Path) -> None:
         assert (standing.captured, standing.missing) == ((1, 3), (LIAR,))
         assert f"2 of 3 voters readable, node {LIAR} contradicts itself" in lines[0]
         assert f"Copy node {LIAR} again" in lines[1]
-        assert _exit_code(cluster, open_findings(folded), "high") == 1
+        assert cluster.situation(folded).exit_code == 1
         (row,) = [row for row in cluster.history.rows("captures") if row["node_id"] == LIAR]
         assert "epoch" in row["doubt"]
 

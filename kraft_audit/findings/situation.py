@@ -1,0 +1,263 @@
+"""Where a cluster stands at one moment, as one value: what `check`, pages, tables, metrics and messages are made of.
+
+It is made once of a history and its folded findings; in a lake each history has one, in the table `situations`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from kraft_audit.findings.answer import AnswerLine, opening_lines
+from kraft_audit.findings.what_next import open_losses
+from kraft_audit.incidents.folding import FoldedFindings
+from kraft_audit.incidents.incident import EFFECTS, IncidentState
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.columns.captures import audit_command
+from kraft_audit.rules.columns.loss_holders import Grade
+from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
+from kraft_audit.rules.columns.quorum_standing import BROKEN, QuorumStanding, Standing
+from kraft_audit.rules.rule_model import ACCEPTED, LOSS, Finding, FindingState, Scope, Severity
+from kraft_audit.tables.gold import SEVERITIES, SITUATIONS
+from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED, EXIT_UNREADABLE
+from kraft_audit.text.readable import plural
+
+NEEDS: Final = (
+    (("KQ002", "KQ020", "KQ022", "KV001", "KV002", "KQ016"), "may have lost committed records"),
+    ((LOSS,), "may have lost acknowledged records"),
+    (("KQ025",), "{has} lost the majority of its voters"),
+    (("KQ023",), "{has} no leader"),
+    (("KQ024",), "cannot commit"),
+    (("KP002",), "{has} partitions without a leader"),
+    (("KP001",), "{has} partitions that one more loss destroys"),
+    (("KP005",), "{has} partitions that refuse acks=all writes"),
+    ((), "{has} other critical or high findings"),
+    ((), "cannot be judged: disks are missing, or contradict each other"),
+)
+"""What a cluster needs action for, the worst first: open findings of critical or high severity of these rules."""
+OTHER_FINDINGS: Final = len(NEEDS) - 2
+UNDECIDED_QUORUM: Final = len(NEEDS) - 1
+URGENT: Final = frozenset({Severity.CRITICAL, Severity.HIGH})
+EFFECT_OF_RULE: Final = {rule: text for rule, text, _ in EFFECTS}
+BEFORE_COMMAND: Final = "   kraft-audit "
+"""What stands before a command in a line of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where one history of a cluster stands. Offsets are exclusive ends, times in milliseconds since 1970.
+
+    `exit_code` is that of `check` by default, `lines` what it opens with. `need` is the place in NEEDS of the worst
+    that needs action, None where nothing does; `what` is wrong then, in one clause, `since_ms` when that began, and
+    `command` the first one to paste. Counts of partitions are those at the end of the log; those of findings are
+    `open_findings` by severity, and the others by state.
+    """
+
+    standing: str
+    exit_code: int
+    severity_now: str | None
+    need: int | None
+    what: str
+    since_ms: int | None
+    command: str
+    lines: tuple[AnswerLine, ...]
+    leader_id: int | None
+    leader_epoch: int
+    committed_to: int | None
+    log_end_offset: int | None
+    log_end_ms: int | None
+    partitions: int
+    leaderless: int
+    at_one_replica: int
+    blocked: int
+    lost: int
+    lost_for_sure: int
+    open_incidents: int
+    open_findings: Mapping[str, int]
+    folded: int
+    accepted: int
+    undecided: int
+
+    @property
+    def needs_action(self) -> bool:
+        return self.need is not None
+
+    def row(self, cluster_id: str, plan: int, as_of_ms: int) -> TableRow:
+        """A row of the table `situations`."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name in SITUATIONS.column_names}
+        counts = {f"open_{severity}": self.open_findings[severity] for severity in SEVERITIES}
+        lines = [asdict(line) for line in self.lines]
+        return {**values, **counts, "lines": lines, "cluster_id": cluster_id, "plan": plan, "as_of_ms": as_of_ms}
+
+    @classmethod
+    def of_row(cls, row: TableRow) -> Situation:
+        """The value that `row` was made of."""
+        values: dict[str, Any] = {name: row[name] for name in cls.__dataclass_fields__ if name in row}
+        values["open_findings"] = {severity: row[f"open_{severity}"] for severity in SEVERITIES}
+        values["lines"] = tuple(
+            AnswerLine(line["word"], line["text"], line["severity"] and Severity(line["severity"]), line["is_header"])
+            for line in row["lines"]
+        )
+        return cls(**values)
+
+
+NOT_ASKED: Final = Situation(
+    *(Standing.NOT_JUDGED.value, EXIT_UNDECIDED, None, None, "", None, "", (), None, -1, None, None, None),
+    *(0, 0, 0, 0, 0, 0, 0, dict.fromkeys(SEVERITIES, 0), 0, 0, 0),
+)
+"""Of a cluster of which nothing is known."""
+
+
+def situation_of(history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings, path: str) -> Situation:
+    """The situation of a history; `path` is what was read, for commands."""
+    alarms = alarming(standing, folded.open)
+    code = exit_code(history, standing, alarms, Severity.HIGH)
+    lines = opening_lines(history, standing, folded, path)
+    need, what, since_ms = _need(standing, alarms, folded, lines, code)
+    command = _command(lines) or (audit_command(history, "check") if need is not None else "")
+    by_state = Counter(finding.state for finding in folded.findings)
+    by_severity = Counter(finding.severity for finding in alarms)
+    lost = open_losses(history, folded)
+    names = {loss.event.name for loss in lost}
+    sure = {loss.event.name for loss in lost if loss.grade is Grade.PROVEN}
+    return Situation(
+        standing=standing.standing.value,
+        exit_code=code,
+        severity_now=next((severity for severity in SEVERITIES if by_severity[Severity(severity)]), None),
+        need=need,
+        what=what,
+        since_ms=since_ms,
+        command=command,
+        lines=lines,
+        leader_id=standing.leader_id,
+        leader_epoch=standing.epoch,
+        committed_to=standing.committed_to,
+        log_end_offset=standing.end_offset,
+        log_end_ms=history.end_ms,
+        **_partitions(history),
+        lost=len(names),
+        lost_for_sure=len(sure),
+        open_incidents=sum(incident.state is IncidentState.OPEN for incident in folded.incidents),
+        open_findings={severity: by_severity[Severity(severity)] for severity in SEVERITIES},
+        folded=by_state[FindingState.FOLDED],
+        accepted=sum(by_state[state] for state in ACCEPTED),
+        undecided=by_state[FindingState.UNDECIDED],
+    )
+
+
+def alarming(standing: QuorumStanding, findings: Sequence[Finding]) -> Sequence[Finding]:
+    """The findings that count now: what an older copy's log says of brokers and partitions may be long past."""
+    if standing.standing is not Standing.NO_LOG:
+        return findings
+    return [finding for finding in findings if finding.scope not in (Scope.BROKER, Scope.PARTITION)]
+
+
+def exit_code(history: ClusterHistory, standing: QuorumStanding, alarms: Sequence[Finding], fail_on: Severity) -> int:
+    """The exit code of `check`. 0 claims that all is well: an undecided quorum is not."""
+    if any(finding.severity.rank >= fail_on.rank for finding in alarms):
+        return EXIT_FINDINGS
+    if standing.standing in (*BROKEN, Standing.UNDECIDED):
+        return EXIT_FINDINGS
+    if not history.is_read or standing.standing is Standing.NO_LOG:
+        return EXIT_UNREADABLE
+    return EXIT_UNDECIDED if standing.lacks_majority else EXIT_FINE
+
+
+def _partitions(history: ClusterHistory) -> dict[str, int]:
+    names = ("partitions", "leaderless", "at_one_replica", "blocked")
+    if not history.has("partition_changes"):
+        return dict.fromkeys(names, 0)
+    states = partition_states(history)
+    now = states.is_last & states.exists
+    is_offline = offline(states)
+    masks = (now, now & is_offline, now & alone(states), now & under_min_isr(states) & ~is_offline)
+    return {name: int(mask.sum()) for name, mask in zip(names, masks, strict=True)}
+
+
+def _need(
+    standing: QuorumStanding,
+    alarms: Sequence[Finding],
+    folded: FoldedFindings,
+    lines: Sequence[AnswerLine],
+    code: int,
+) -> tuple[int | None, str, int | None]:
+    """The place of the worst need, what is wrong, and since when."""
+    urgent = [finding for finding in alarms if finding.severity in URGENT]
+    if not urgent:
+        undecided = (UNDECIDED_QUORUM, _first_sentence(lines), standing.since_ms)
+        return undecided if code == EXIT_FINDINGS else (None, "", None)
+    raised = {finding.rule for finding in urgent}
+    place = next((place for place, (named, _) in enumerate(NEEDS) if not raised.isdisjoint(named)), OTHER_FINDINGS)
+    rules = raised.intersection(NEEDS[place][0]) or raised
+    worst = min((finding for finding in urgent if finding.rule in rules), key=_worst_first)
+    rules = rules if NEEDS[place][0] else {worst.rule}
+    same = [finding for finding in urgent if finding.rule in rules]
+    began = [finding.from_ms for finding in same if finding.from_ms is not None]
+    quorum = next((line for line in lines if line.word == "QUORUM" and line.severity is Severity.CRITICAL), None)
+    what = _first_sentence([quorum]) if quorum is not None else _what(folded, worst, same)
+    return place, what, min(began, default=None)
+
+
+def _worst_first(finding: Finding) -> tuple[int, int, str, str]:
+    """The most severe finding first, of equals the oldest."""
+    return -finding.severity.rank, finding.from_ms or 0, finding.rule, finding.subject
+
+
+def _first_sentence(lines: Sequence[AnswerLine]) -> str:
+    return lines[0].text.partition(". ")[0].removesuffix(".") if lines else ""
+
+
+def _what(folded: FoldedFindings, worst: Finding, same: Sequence[Finding]) -> str:
+    """How many partitions are affected and by which open incident; of any other rule what its worst finding says."""
+    of_rule = [finding for finding in same if finding.rule == worst.rule]
+    count = len({finding.subject for finding in of_rule})
+    if worst.rule not in EFFECT_OF_RULE:
+        about = f"{worst.subject}: {worst.summary}" if worst.subject else worst.summary
+        return f"{about} (and {count - 1} more)" if count > 1 else about
+    effect = f"{plural(count, 'partition')} {EFFECT_OF_RULE[worst.rule]}"
+    ids = {finding.incident_id for finding in of_rule}
+    cause = next((each.headline for each in _open(folded) if each.incident_id in ids), None)
+    return effect if cause is None else f"{effect}: {cause[:1].lower()}{cause[1:]}"
+
+
+def _open(folded: FoldedFindings) -> Collection[Any]:
+    return [incident for incident in folded.incidents if incident.state is IncidentState.OPEN]
+
+
+def cluster_row(title: str, situation: Situation) -> dict[str, Any]:
+    """One of many clusters: its state in a sentence, and the worst that is open; `rank` orders by urgency."""
+    state = [line for line in situation.lines if line.word not in ("NEXT", "")]
+    worst = situation.severity_now
+    return {
+        "cluster_id": title,
+        "state": state[0].word.lower(),
+        "open": "" if worst is None else f"{situation.open_findings[worst]} {worst}",
+        "answer": " ".join(line.text for line in state),
+        "rank": (-len(NEEDS) if situation.need is None else -situation.need, situation.exit_code, worst or ""),
+    }
+
+
+def needs_in_words(places: Sequence[int | None]) -> tuple[str, str]:
+    """How many of several clusters need action, and for what: each counts once, for its worst need. Empty for none."""
+    urgent = Counter(place for place in places if place is not None)
+    if not urgent:
+        return "", ""
+    parts = [
+        f"{urgent[place]} {NEEDS[place][1].format(has='has' if urgent[place] == 1 else 'have')}"
+        for place in sorted(urgent)
+    ]
+    verb = "needs" if urgent.total() == 1 else "need"
+    return f"{urgent.total()} of {plural(len(places), 'cluster')} {verb} action:", f"{', '.join(parts)}."
+
+
+def said_and_command(text: str) -> tuple[str, str]:
+    """What a line of the answer says, and the command that it ends with; empty where it has none."""
+    said, _, command = text.partition(BEFORE_COMMAND)
+    return said, f"{BEFORE_COMMAND.strip()} {command}" if command else ""
+
+
+def _command(lines: Sequence[AnswerLine]) -> str:
+    """The first command among the next steps of an answer; empty where there is none."""
+    return next((command for line in lines if (command := said_and_command(line.text)[1])), "")
