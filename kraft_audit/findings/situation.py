@@ -160,7 +160,8 @@ def exit_code(history: ClusterHistory, standing: QuorumStanding, alarms: Sequenc
         return EXIT_FINDINGS
     if standing.standing in (*BROKEN, Standing.UNDECIDED):
         return EXIT_FINDINGS
-    if not history.is_read or standing.standing is Standing.NO_LOG:
+    is_empty = standing.standing is Standing.EMPTY
+    if not (history.is_read or is_empty) or standing.standing is Standing.NO_LOG:
         return EXIT_UNREADABLE
     return EXIT_UNDECIDED if standing.lacks_majority else EXIT_FINE
 

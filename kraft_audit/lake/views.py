@@ -25,6 +25,7 @@ from kraft_audit.tables.gold import (
     HISTORIES,
     INCIDENTS,
     LABELS,
+    OPEN_FINDINGS,
     PARTITION_RISK,
 )
 from kraft_audit.tables.losses import LOSSES
@@ -157,6 +158,7 @@ def gold_view_sql(name: str, reference: TableReference, closed: ClosedPlans | No
     return sql_file(
         GOLD_VIEWS[name].name,
         **gold,
+        columns=_columns("own", (name for name in OPEN_FINDINGS.column_names if name in FINDINGS.column_names)),
         labels=_columns("named", LABELS),
         clusters=labelled_sql(CLUSTERS.name, reference),
         histories=texts.of(HISTORIES.name),

@@ -461,7 +461,7 @@ OPEN_FINDINGS: Final = Table(
     "computed",
     "What is open now, with the name and labels of its cluster: what `check` alarms about by default.",
     (
-        *FINDINGS.columns,
+        *(column for column in FINDINGS.columns if column.name not in ("waiver", "expired_waiver")),
         nullable("cluster_name", TEXT, "name in fleet.yaml"),
         *(nullable(label, TEXT, "label") for label in LABELS),
     ),

@@ -92,6 +92,7 @@ def _row(incident: Mapping[str, Any], plan: int) -> dict[str, Any]:
     given = {"kind": "broker_loss", "subject": "broker 13", "severity": "high", "headline": "Broker 13 is lost"}
     return {
         **dict.fromkeys(INCIDENTS.column_names),
+        "state": "open",
         "is_open": True,
         "is_clean": False,
         "effects": [],

@@ -16,6 +16,7 @@ from kraft_audit.lake.ledger import Ledger, contract_schema
 from kraft_audit.lake.merges import Merge, Merges, Once
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import CHANGE_FEED
+from kraft_codec.errors import InputError
 
 SMALL_ROWS: Final = 100_000
 """So many rows of findings easily fit into the driver's memory; an engine merges more of them, where it can."""
@@ -77,7 +78,16 @@ class GoldLake:
         return self.lake.versions(table, [self.ledger.application(table)])[0]
 
     def create(self, table: Table) -> None:
-        """Create the table if it is missing; two creators are no error."""
+        """Create the table if it is missing; two creators are no error.
+
+        Raises InputError where an earlier build made it, without all of its columns.
+        """
+        if self.lake.exists(table.name):
+            there = self.lake.query(f"SELECT * FROM {table.name} LIMIT 0", table.name).column_names  # noqa: S608
+            if missing := [name for name in table.column_names if name not in there]:
+                why = f"{table.name} was made by an earlier build and has no column {missing[0]}"
+                raise InputError(self.lake.uri, f"{why}: read the fleet into a new lake")
+            return
         properties = {"delta.enableChangeDataFeed": "true"} if table.name in CHANGE_FEED else {}
         described = f"{table.grain}. {table.comment}"
         self.lake.create(table.name, contract_schema(table), described, properties)

@@ -94,7 +94,7 @@ def test_cluster_health_counts_what_the_pages_count(lake: DeltaLake, datafusion:
         of_cluster = [row for row in findings if row["cluster_id"] == cluster_id and row["finding_id"] not in of_stops]
         is_open = Counter(row["severity"] for row in of_cluster if row["state"] == "open" and row["status"] == "raised")
         assert [health[f"open_{severity}"] for severity in SEVERITIES] == [is_open[severity] for severity in SEVERITIES]
-        lasting = [row for row in incidents if row["cluster_id"] == cluster_id and row["is_open"]]
+        lasting = [row for row in incidents if row["cluster_id"] == cluster_id and row["state"] == "open"]
         assert health["open_incidents"] == len(lasting)
         worst = min((SEVERITIES.index(row["severity"]) for row in lasting), default=None)
         assert health["worst_incident_severity"] == (None if worst is None else SEVERITIES[worst])

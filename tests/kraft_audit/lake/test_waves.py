@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,8 +18,6 @@ from kraft_audit.lake import waves as waves_module
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.data_files import write_rows
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.gold.findings_table import FindingsTable
-from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.pipeline import Step
@@ -32,12 +28,11 @@ from kraft_audit.lake.staging.stage import StageError
 from kraft_audit.lake.staging.staging_tasks import planned_bytes
 from kraft_audit.lake.views import query_of
 from kraft_audit.lake.waves import LARGE_BYTES, numbered, waves_of
-from kraft_audit.tables.bronze import FILES, PLANS
+from kraft_audit.tables.bronze import FILES
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import HISTORIES
-from kraft_audit.tables.silver import SILVER
 from kraft_codec.errors import InputError
-from tests.builders.lakes import file_row, no_session
+from tests.builders.lakes import file_row
 
 MakePlan = Callable[..., ClusterPlan]
 MakeFleet = Callable[..., FleetSettings]
@@ -312,51 +307,6 @@ def test_a_plan_abandoned_while_another_run_reads_it_is_not_committed(fleet: Any
     lake = DeltaLake(first.lake)
     assert lake.query("SELECT count(*) AS n FROM batches", "batches")["n"][0].as_py() == 0
     assert without_spark.run(first, stage=stage).plans == [2]
-
-
-@pytest.mark.slow
-def test_a_lake_of_one_plan_at_a_time_goes_on(
-    project_root: Path, tmp_path: Path, make_fleet: MakeFleet, small_corpus: Path, without_spark: ModuleType,
-    rows_of: Callable[..., list[str]],
-) -> None:  # fmt: skip
-    """Code of before wrote it, and was killed in its third plan's commits; findings have only the first plan.
-
-    The tables become what that build made of them, byte for byte as it says; then plans of this build follow.
-    """
-    import hashlib
-
-    lakes = project_root / "tests" / "data" / "lakes"
-    with tarfile.open(lakes / "before-waves.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    expected = json.loads((lakes / "before-waves.json").read_text())
-    uri = str(tmp_path / "lake")
-    ledger = Ledger(DeltaLake(uri))
-    assert ledger.status() == PlanStatus(3, 2, (3,), ClosedPlans(2))
-    assert ledger.closings(1) == [(2, 2)]
-    # It is read before a run of this build gives its tables the columns that they lack.
-    earlier = DeltaLake(uri)
-    tables = filter(earlier.exists, (*SILVER, PLANS.name))
-    assert earlier.queries(*tables)(query_of("leader_epochs", str)).num_rows
-    nothing = make_fleet({"gone": [tmp_path / "nowhere"]})
-    run = without_spark.Run(nothing, DeltaLake(uri), without_spark.stager(nothing), lambda _: None)
-    assert run.finish_open_plans().plans == [3]
-    gold = FindingsTable(GoldLake(DeltaLake(uri), no_session))
-    assert gold.update() == [2, 3]
-    for table, (count, digest) in expected["tables"].items():
-        rows = rows_of(uri, table, ADDED_SINCE)
-        assert len(rows) == count, table
-        assert hashlib.sha256("\n".join(rows).encode()).hexdigest() == digest, table
-    sql = "SELECT finding_id, state, first_plan, plan FROM findings ORDER BY finding_id"
-    assert [list(row.values()) for row in DeltaLake(uri).query(sql, "findings").to_pylist()] == expected["findings"]
-    more = make_fleet({FIRST: [small_corpus / FIRST]})
-    assert without_spark.run(more).plans == [4]
-    assert gold.update() == [4]
-    assert Ledger(DeltaLake(uri)).status() == PlanStatus(4, 4, (), ClosedPlans(4))
-    counted = {
-        table: DeltaLake(uri).query(f"SELECT plan, count(*) AS n FROM {table} GROUP BY plan", table).to_pylist()  # noqa: S608
-        for table in ("captures", "node_cards")
-    }
-    assert counted["node_cards"] == [row for row in counted["captures"] if row["plan"] == 4], "a table that it lacked"
 
 
 def test_large_clusters_and_those_that_failed_before_have_plans_of_their_own(make_plan: MakePlan) -> None:

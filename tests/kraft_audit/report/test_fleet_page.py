@@ -41,7 +41,7 @@ def test_a_fleet_is_one_sentence(captured_logs: Path) -> None:
         _given(captured_logs / "six" / "08-stopped"),
         _given(captured_logs / "mini-3.9.2" / "04-stopped"),
     )
-    need, needs = needs_in_words(fleet.lines)
+    need, needs = needs_in_words([line.need for line in fleet.lines])
     assert need == "2 of 4 clusters need action:"
     assert needs == "1 may have lost acknowledged records, 1 has no leader."
     assert [row["line"].need is None for row in fleet_view(fleet)["lines"]] == [False, False, True, True]

@@ -381,7 +381,7 @@ def test_a_rule_that_could_not_look_closes_nothing(plans: Plans, table: Findings
     plans.close({"a": [not_looked, finding_of(KB003, "a", undecided("node 2", "not captured"))]})
     table.update(NOW_MS)
     states = {row["subject"]: row["state"] for row in rows(plans.lake).values()}
-    assert states == {"t-0": "open", "node 1": "resolved", "": "open", "node 2": "open"}
+    assert states == {"t-0": "open", "node 1": "resolved", "": "undecided", "node 2": "undecided"}
     verdicts = judge_lake(plans.lake, now_ms=NOW_MS, docs="").verdicts
     assert [verdict.passed for verdict in verdicts if verdict.clause == "open_off_the_plan"] == [True]
     plans.close({"a": []})
@@ -432,7 +432,7 @@ def test_a_loss_stays_open_when_no_plan_finds_it_any_more_until_it_is_acknowledg
     assert states == {"KP020": "open", "KP001": "resolved"}
     waiver = Waiver("KP020", "a", "*", "payments", "sent again", FOR_EVER, before_ms=501)
     FindingsTable(table.gold, [waiver]).update(NOW_MS)
-    assert {row["rule"]: row["state"] for row in rows(plans.lake).values()}["KP020"] == "waived"
+    assert {row["rule"]: row["state"] for row in rows(plans.lake).values()}["KP020"] == "acknowledged"
     later = finding_of(kp020, "a", Case("t-0", "again", from_offset=9, from_ms=501, key="t-0 7"))
     plans.close({"a": [later]})
     FindingsTable(table.gold, [waiver]).update(NOW_MS)
