@@ -40,7 +40,6 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     from_ms, to_ms = row["from_ms"], row["to_ms"]
     return {
         **row,
-        "state": ("open" if row["is_open"] else "resolved") + (", clean" if row["is_clean"] else ""),
         "from": "" if from_ms is None else when(from_ms),
         "to": "" if to_ms is None else when(to_ms, from_ms),
         "effects": "; ".join(row["effects"]),

@@ -41,8 +41,9 @@ GLANCE: Final[Mapping[str, tuple[str, ...]]] = {
     "clusters": ("cluster_id", "cluster_name", "owner", "environment", "tier", "contact"),
     "notifications": ("incident_id", "event", "n", "stage", "target", "headline"),
     "histories": ("history_id", "cluster_id", "name", "aliases", "first_plan", "merged_into"),
-    "incidents_staged": ("kind", "severity", "subject", "headline", "is_open", "is_clean"),
-    "findings_staged": ("rule", "name", "severity", "status", "subject", "from_offset", "is_over"),
+    "situations": ("cluster_id", "standing", "severity_now", "what", "since_ms", "command"),
+    "incidents_staged": ("kind", "severity", "state", "subject", "headline"),
+    "findings_staged": ("rule", "name", "severity", "state", "subject", "from_offset"),
     "decode_errors": ("cluster_id", "node_id", "file_name", "position", "reason", "detail"),
 }
 COLUMNS_WITHOUT_GLANCE: Final = 6

@@ -24,11 +24,11 @@ from kraft_audit.lake.settings import MaintainSettings
 from kraft_audit.lake.staging.state_store import STATES_FOLDER, delete_states
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import FILES, PLANS
-from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, INCIDENT_FINDINGS, INCIDENTS, PARTITION_RISK
+from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, INCIDENTS, PARTITION_RISK
 from kraft_audit.text.readable import DAY_MS
 from kraft_codec.errors import ChoiceError, InputError
 
-MERGED: Final = (FINDINGS, FINDING_EPISODES, INCIDENTS, INCIDENT_FINDINGS, PARTITION_RISK)
+MERGED: Final = (FINDINGS, FINDING_EPISODES, INCIDENTS, PARTITION_RISK)
 """The gold tables that plans are merged into."""
 STATES_KEPT: Final = 3
 """Of each history so many of the newest states stay: no plan is open, so the next one goes on from one of them."""

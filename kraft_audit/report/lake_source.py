@@ -51,7 +51,6 @@ from kraft_audit.tables.gold import (
     FINDING_EPISODES,
     FINDINGS,
     HISTORIES,
-    INCIDENT_FINDINGS,
     INCIDENTS,
     LABELS,
     PARTITION_RISK,
@@ -140,7 +139,7 @@ class LakeSource:
             *HISTORY,
             *OF_PARTITIONS,
             REPLAYS.name,
-            *(FINDINGS.name, FINDING_EPISODES.name, HISTORIES.name, INCIDENTS.name, INCIDENT_FINDINGS.name),
+            *(FINDINGS.name, FINDING_EPISODES.name, HISTORIES.name, INCIDENTS.name),
             *(FINDINGS_STAGED.name, INCIDENTS_STAGED.name),
             PARTITION_RISK.name,
             LOSSES.name,
@@ -270,9 +269,12 @@ class LakeSource:
     def _explained(self, listed: str) -> dict[tuple[str, str], list[str]]:
         """The findings of each incident, by cluster and incident."""
         explained: dict[tuple[str, str], list[str]] = defaultdict(list)
-        if INCIDENT_FINDINGS.name in self._tables:
-            rows = self._query(f"SELECT * FROM incident_findings WHERE cluster_id IN ({listed})")
-            for row in rows.select(["cluster_id", "incident_id", "finding_id"]).to_pylist():
+        if FINDING_EPISODES.name in self._tables:
+            rows = self._query(
+                "SELECT DISTINCT cluster_id, incident_id, finding_id FROM finding_episodes "
+                f"WHERE incident_id IS NOT NULL AND cluster_id IN ({listed}) ORDER BY finding_id"
+            )
+            for row in rows.to_pylist():
                 explained[row["cluster_id"], row["incident_id"]].append(row["finding_id"])
         return explained
 

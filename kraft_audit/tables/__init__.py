@@ -29,7 +29,7 @@ INCIDENTS_STAGED: Final = replace(
     layer="silver",
     grain="one incident as one plan found it over all captures of its cluster",
     key=("cluster_id", "plan", "incident_id"),
-    comment="What `incidents` and `incident_findings` are merged from.",
+    comment="What `incidents` is merged from.",
 )
 STAGED_AS: Final = {table.name.removesuffix("_staged"): table.name for table in (FINDINGS_STAGED, INCIDENTS_STAGED)}
 """Under which name a plan commits what rules say of a cluster."""

@@ -154,6 +154,7 @@ FINDING_EPISODES: Final = Table(
                     "scope",
                     "severity",
                     "status",
+                    "incident_id",
                     "summary",
                     "reason",
                     "from_offset",
@@ -223,20 +224,6 @@ INCIDENTS: Final = Table(
         choice("closed_by", ("ended", "not_found", "merged"), "as for findings; null while it lasts", is_nullable=True),
         required("first_plan", INT64, "the plan that found it first"),
         required("plan", INT64, "the newest plan that wrote this row"),
-    ),
-)
-INCIDENT_FINDINGS: Final = Table(
-    "incident_findings",
-    "gold",
-    "one finding that one incident explains",
-    ("cluster_id", "incident_id", "finding_id"),
-    "for ever",
-    "Which findings have one cause.",
-    (
-        required("incident_id", TEXT, "as in incidents"),
-        required("finding_id", TEXT, "as in findings"),
-        required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it"),
-        required("plan", INT64, "the plan that wrote this row"),
     ),
 )
 PARTITION_RISK: Final = Table(
@@ -374,9 +361,7 @@ NOTIFICATIONS: Final = Table(
         required("plan", INT64, "the newest plan that read the cluster"),
     ),
 )
-GOLD: Final = tables_by_name(
-    *(FINDINGS, FINDING_EPISODES, INCIDENTS, INCIDENT_FINDINGS, SITUATIONS, PARTITION_RISK, CLUSTER_COMPLIANCE)
-)
+GOLD: Final = tables_by_name(*(FINDINGS, FINDING_EPISODES, INCIDENTS, SITUATIONS, PARTITION_RISK, CLUSTER_COMPLIANCE))
 FLEET_TABLES: Final = tables_by_name(CLUSTERS, NOTIFICATIONS)
 """Tables about the fleet itself, which no plan computes."""
 CHANGE_FEED: Final = frozenset({FINDINGS.name})

@@ -20,7 +20,7 @@ from kraft_audit.lake.ledger import Ledger, contract_schema
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.settings import ClusterSettings
 from kraft_audit.tables.contract import Table
-from kraft_audit.tables.gold import FINDINGS, INCIDENT_FINDINGS, INCIDENTS
+from kraft_audit.tables.gold import FINDINGS, INCIDENTS
 
 MakePlan = Callable[..., ClusterPlan]
 
@@ -33,7 +33,7 @@ class NotifiedLake:
         self._make_plan = make_plan
         self._ledger = Ledger(DeltaLake(uri))
         self._ledger.create()
-        for table in (FINDINGS, INCIDENTS, INCIDENT_FINDINGS):
+        for table in (FINDINGS, INCIDENTS):
             self._ledger.lake.create(table.name, contract_schema(table), table.comment)
         self._open: dict[str, dict[str, Any]] = {}
 
@@ -63,14 +63,8 @@ class NotifiedLake:
         row = {name: None if column.nullable else _empty(column.type) for name, column in _columns(FINDINGS)}
         row |= {"finding_id": finding_id, "cluster_id": cluster, "rule": "KP020", "name": "records-lost"}
         row |= {"severity": "high", "status": "raised", "state": "open", "from_ms": from_ms, "summary": "records lost"}
+        row["incident_id"] = incident_id
         write_deltalake(lake.table_uri(FINDINGS.name), pa.Table.from_pylist([row], FINDINGS.schema), mode="append")
-        if incident_id is not None:
-            link = {
-                name: None if column.nullable else _empty(column.type) for name, column in _columns(INCIDENT_FINDINGS)
-            }
-            link |= {"incident_id": incident_id, "finding_id": finding_id}
-            rows = pa.Table.from_pylist([link], INCIDENT_FINDINGS.schema)
-            write_deltalake(lake.table_uri(INCIDENT_FINDINGS.name), rows, mode="append")
 
     def name(self, clusters: Sequence[ClusterSettings]) -> None:
         """What fleet.yaml says of the clusters."""

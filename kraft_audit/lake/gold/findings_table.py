@@ -36,7 +36,6 @@ from kraft_audit.tables.gold import (
     FINDING_EPISODES,
     FINDINGS,
     HISTORIES,
-    INCIDENT_FINDINGS,
     INCIDENTS,
     JUDGED_FINDINGS,
     SEVERITIES,
@@ -197,7 +196,7 @@ class FindingsTable:
     @property
     def _parts(self) -> tuple[tuple[Table, Callable[[int], Merge]], ...]:
         """The tables beside findings, each with the merge of one plan."""
-        return ((FINDING_EPISODES, self.episodes_of), *INCIDENT_MERGES)
+        return ((FINDING_EPISODES, self.episodes_of), (INCIDENTS, incidents_of))
 
     def _update_parts(self, closed: int) -> None:
         """Merge the same plans, up to a place in the order of closing, into the tables beside findings."""
@@ -398,27 +397,3 @@ def incidents_of(plan: int) -> Merge:
     )
     tables = (PLANS.name, INCIDENTS_STAGED.name, HISTORIES.name, INCIDENTS.name)
     return Merge("known.incident_id = found.incident_id", clauses, changes, tables)
-
-
-def incident_findings_of(plan: int) -> Merge:
-    """The merge of the findings that one plan's incidents explain."""
-
-    def changes(reference: TableReference, words: EngineWords) -> str:
-        tables = {"known": INCIDENT_FINDINGS, "staged": INCIDENTS_STAGED, "findings": FINDINGS}
-        places = {name: reference(table.name) for name, table in tables.items()}
-        return sql_file("incident_findings_of_plan", **places, **words, plan=plan)
-
-    values = {name: f"found.{name}" for name in ("incident_id", "finding_id", "cluster_id")}
-    clauses = (
-        MergeClause(MergeAction.DELETE, {}, "found.is_gone"),
-        MergeClause(MergeAction.INSERT, {**values, "plan": f"CAST({plan} AS BIGINT)"}),
-    )
-    same = "known.incident_id = found.incident_id AND known.finding_id = found.finding_id"
-    return Merge(same, clauses, changes, (INCIDENTS_STAGED.name, FINDINGS.name, INCIDENT_FINDINGS.name))
-
-
-INCIDENT_MERGES: Final[tuple[tuple[Table, Callable[[int], Merge]], ...]] = (
-    (INCIDENTS, incidents_of),
-    (INCIDENT_FINDINGS, incident_findings_of),
-)
-"""The tables of incidents with the merge of a plan."""

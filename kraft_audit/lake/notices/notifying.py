@@ -36,7 +36,7 @@ from kraft_audit.lake.notices.notify_settings import NotifySettings, Target, rou
 from kraft_audit.lake.progress import failpoint
 from kraft_audit.lake.views import query_of
 from kraft_audit.tables.bronze import PLANS
-from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENT_FINDINGS, INCIDENTS, LABELS, NOTIFICATIONS, SEVERITIES
+from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENTS, LABELS, NOTIFICATIONS, SEVERITIES
 from kraft_audit.text.readable import plural, utc_time
 from kraft_codec.errors import InputError, MissingPackageError
 
@@ -47,8 +47,8 @@ _UNEXPLAINED: Final = """
 SELECT cluster_id, rule, name, severity, moment, count(*) AS n, min(summary) AS summary FROM (
     SELECT *, CASE WHEN rule = 'KP020' THEN CAST(from_ms / 60000 AS BIGINT) ELSE 0 END AS moment FROM findings
 ) AS findings
-WHERE state = 'open' AND (rule = 'KP020' OR finding_id NOT IN (
-    SELECT finding_id FROM incident_findings JOIN incidents USING (incident_id) WHERE state = 'open'
+WHERE state = 'open' AND (rule = 'KP020' OR incident_id IS NULL OR incident_id NOT IN (
+    SELECT incident_id FROM incidents WHERE state = 'open'
 ))
 GROUP BY cluster_id, rule, name, severity, moment"""
 """Open findings that no open incident explains, by rule. What was lost outlasts the incident: each minute in which
@@ -84,7 +84,7 @@ def situation(lake: DeltaLake) -> Situation:
     ledger = Ledger(lake)
     closed = ledger.status().done
     is_merged = ledger.where_merged(INCIDENTS.name, closed)
-    query = lake.queries(PLANS.name, INCIDENTS.name, FINDINGS.name, INCIDENT_FINDINGS.name, HISTORIES.name)
+    query = lake.queries(PLANS.name, INCIDENTS.name, FINDINGS.name, HISTORIES.name)
     incidents = [
         OpenIncident(
             **{name: row[name] for name in OpenIncident.__dataclass_fields__ if name != "severity"},

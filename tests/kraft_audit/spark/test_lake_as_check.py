@@ -52,7 +52,10 @@ def test_findings_episodes_and_incidents_are_those_of_the_commands(
     findings = {row["finding_id"]: row for row in table(lake, "findings")}
     assert findings.keys() == {each.finding_id for each in judged}
     lasting = {each.finding_id for each in judged if not each.is_over}
-    assert {id_ for id_, row in findings.items() if row["state"] == "open"} == lasting
+    undecided = {each.finding_id for each in judged if each.status is Status.UNDECIDED}
+    assert {
+        id_ for id_, row in findings.items() if row["state"] not in ("resolved", "undecided")
+    } == lasting - undecided
     episodes = table(lake, "finding_episodes")
     assert sorted((row["finding_id"], row["from_offset"] or -1, row["to_offset"] or -1) for row in episodes) == sorted(
         (each.finding_id, each.from_offset or -1, each.to_offset or -1) for each in judged
@@ -64,7 +67,7 @@ def test_findings_episodes_and_incidents_are_those_of_the_commands(
     same = ("kind", "severity", "subject", "headline", "from_offset", "to_offset", "is_open", "is_clean", "effects")
     for row in incidents:
         assert {name: found[row["incident_id"]][name] for name in same} == {name: _plain(row[name]) for name in same}
-    explained = {(row["incident_id"], row["finding_id"]) for row in table(lake, "incident_findings")}
+    explained = {(row["incident_id"], row["finding_id"]) for row in episodes if row["incident_id"]}
     assert explained == {(row["incident_id"], finding) for row in incidents for finding in row["finding_ids"]}
     assert explained
 
@@ -117,12 +120,12 @@ def test_a_declared_rescue_stands_in_a_lake_as_in_check(
         found = {row["finding_id"]: row for row in table(lake, "findings") if row["status"] == "raised"}
         assert {id_ for id_, row in found.items() if row["state"] == "waived"} == waived, source
         (incident,) = [row for row in table(lake, "incidents") if row["kind"] == "declared_rescue"]
-        explained = {row["finding_id"] for row in table(lake, "incident_findings")}
+        explained = {row["finding_id"] for row in table(lake, "finding_episodes") if row["incident_id"]}
         assert not incident["is_open"]
         assert waived <= explained, source
         assert all(found[id_]["state"] == "resolved" for id_ in explained - waived)
         (given,) = LakeSource(fleet.lake).clusters()
-        (line,) = [line for line in given.answer if line.word == "RESCUE"]
+        (line,) = [line for line in given.situation.lines if line.word == "RESCUE"]
         assert line.text.startswith(incident["headline"])
         assert all(rule in line.text for rule in {row["rule"] for row in found.values() if row["state"] == "waived"})
         if source == "disks":

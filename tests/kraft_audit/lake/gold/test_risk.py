@@ -29,7 +29,6 @@ from kraft_audit.tables.gold import (
     CLUSTER_COMPLIANCE,
     FINDING_EPISODES,
     FINDINGS,
-    INCIDENT_FINDINGS,
     INCIDENTS,
     PARTITION_RISK,
 )
@@ -83,7 +82,6 @@ class SmallLake:
         self.write(FINDINGS, findings, mode=mode)
         self.write(FINDING_EPISODES, findings, mode=mode)
         self.write(INCIDENTS, [])
-        self.write(INCIDENT_FINDINGS, [])
 
     def end(self, cluster: str, minute: int) -> None:
         """The log's last record as this plan's captures know it."""
