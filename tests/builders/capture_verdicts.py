@@ -13,6 +13,7 @@ from kraft_audit.cluster import Cluster
 from kraft_audit.commands.check import EXITS_IN_ORDER
 from kraft_audit.findings.answer import answer_lines
 from kraft_audit.rules.rule_model import Finding, Severity, Status
+from tests.builders.contradictions import contradictions
 
 
 class FindingFact(NamedTuple):
@@ -40,6 +41,7 @@ class Verdict:
     exit_code: int
     open_rules: tuple[str, ...]
     findings: tuple[FindingFact, ...]
+    contradictions: tuple[str, ...]
 
 
 @cache
@@ -48,19 +50,22 @@ def verdict_of(path: Path) -> Verdict:
     states, words, codes = [], [], []
     open_rules: set[str] = set()
     facts: list[FindingFact] = []
+    wrong: list[str] = []
     with kraft_audit.open(str(path)) as clusters:
         for cluster in clusters:
             findings = cluster.check()
             folded = cluster.incidents(findings)
             alarms = folded.open
-            lines = answer_lines(cluster.history, folded, str(path))
+            lines = list(answer_lines(cluster.history, folded, str(path)))
+            situation = cluster.situation(folded)
             states.append(cluster.standing().standing.value)
             words.append(next(line.word for line in lines if not line.is_header and line.word != "HISTORIES"))
-            codes.append(cluster.situation(folded).exit_code)
+            codes.append(situation.exit_code)
+            wrong += contradictions(situation, folded, lines)
             facts += _facts_of(cluster, findings)
             open_rules |= {finding.rule for finding in alarms if finding.severity.rank >= Severity.HIGH.rank}
     code = max(codes, key=EXITS_IN_ORDER.index)
-    return Verdict(tuple(states), tuple(words), code, tuple(sorted(open_rules)), tuple(facts))
+    return Verdict(tuple(states), tuple(words), code, tuple(sorted(open_rules)), tuple(facts), tuple(wrong))
 
 
 def _facts_of(cluster: Cluster, findings: Sequence[Finding]) -> list[FindingFact]:

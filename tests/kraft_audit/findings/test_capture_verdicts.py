@@ -73,6 +73,7 @@ def test_verdict(name: str, request: pytest.FixtureRequest) -> None:
     verdict = verdict_of(folder_of(name, request))
     assert facts_of(verdict) == expected_of(name), TABLE[name]["why"]
     assert all(word in WORDS[state] for state, word in zip(verdict.states, verdict.words, strict=True))
+    assert verdict.contradictions == ()
 
 
 def renamed(fact: FindingFact, renamings: Mapping[str, Renaming]) -> FindingFact:
