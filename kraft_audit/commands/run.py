@@ -27,9 +27,9 @@ from kraft_audit.text.output import Output
 
 if TYPE_CHECKING:
     from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.gold.cluster_summaries import ClusterSummary
     from kraft_audit.lake.gold.gold_merge import GoldEngine
     from kraft_audit.lake.gold.gold_tables import GoldTables
-    from kraft_audit.lake.gold.open_incidents import ClusterSummary
     from kraft_audit.lake.lake import Lake
     from kraft_audit.lake.ledger_state import Manifest
     from kraft_audit.lake.pipeline import Run, Step

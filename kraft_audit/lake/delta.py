@@ -25,7 +25,6 @@ from kraft_audit.lake.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, NO_VERSIONS, T
 from kraft_audit.lake.lake_paths import ambiguous_part, first_outside, foreign_file, is_uri
 from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, Once
 from kraft_audit.lake.settings import Committer
-from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import other_host
 
@@ -36,8 +35,6 @@ DATAFUSION_WORDS: Final[EngineWords] = {
     "array": "make_array",
     "by_hash": "",
 }
-NO_FILES: Final[list[tuple[str, str, list[str]]]] = [("plan", "in", [])]
-"""A filter that no file meets, whatever its statistics say: no plan is one of none."""
 
 
 class DeltaLake:
@@ -108,20 +105,6 @@ class DeltaLake:
                 commit_properties=CommitProperties(app_transactions=transactions),
             )
 
-    def widen(self, table: str, schema: pa.Schema) -> None:
-        for attempt in range(COMMIT_ATTEMPTS):
-            delta_table = self.latest(table)
-            is_nullable = {field.name: field.nullable for field in delta_table.schema().fields}
-            if all(is_nullable.get(field.name, False) >= field.nullable for field in schema):
-                return
-            try:
-                with self.writing(table):
-                    # Replaces the schema, and of the files those of the filter: none.
-                    delta_table.create_write_transaction([], "overwrite", schema, partition_filters=NO_FILES)
-            except CommitFailedError:
-                time.sleep(min(0.05 * 2**attempt, 2.0))
-        raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to add columns met other commits")
-
     def table_id(self, table: str) -> str:
         delta_table = self.latest(table)
         with self.reading(table):
@@ -150,14 +133,11 @@ class DeltaLake:
         return self.queries_of({table: self.latest(table) for table in tables})
 
     def queries_of(self, opened: Mapping[str, DeltaTable]) -> Callable[[str], pa.Table]:
-        """A function that queries these tables, each under its name and at the version at which it was opened.
-
-        Columns that a table lacks are null.
-        """
+        """A function that queries these tables, each under its name and at the version at which it was opened."""
         builder = QueryBuilder()
         for name, table in opened.items():
             with self.reading(name):
-                _register(builder, name, table)
+                builder.register(name, table)
         only = next(iter(opened)) if len(opened) == 1 else ""
 
         def query(sql: str) -> pa.Table:
@@ -346,17 +326,6 @@ def error_line(problem: Exception) -> str:
 
 
 _PLAIN: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.large_string(): pa.string()}
-
-
-def _register(builder: QueryBuilder, name: str, table: DeltaTable) -> None:
-    """Names a table for queries; where it lacks columns of its contract, a view that has them."""
-    written = {field.name for field in table.schema().fields}
-    contract = LAKE_TABLES[name].column_names if name in LAKE_TABLES else ()
-    missing = [f"NULL AS {column}" for column in contract if column not in written]
-    builder.register(f"{name}_written" if missing else name, table)
-    if missing:
-        columns = ", ".join(["*", *missing])
-        builder.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {name}_written")  # noqa: S608  # names of our own
 
 
 def plain_table(table: pa.Table) -> pa.Table:

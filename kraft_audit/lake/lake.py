@@ -13,6 +13,7 @@ from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.merges import Merges
 from kraft_audit.lake.settings import Committer
 from kraft_audit.tables.bronze import PLANS
+from kraft_audit.tables.contract import Table
 from kraft_codec.errors import InputError
 
 # Other runs append at the same time, and each attempt re-reads the log: a few attempts are plenty, more mean a fault.
@@ -65,12 +66,6 @@ class Lake(Protocol):
         """Create the table if it is missing, with these properties and TABLE_PROPERTIES; two creators are no error.
 
         `initial_versions` are versions of applications, as `versions` returns them.
-        """
-
-    def widen(self, table: str, schema: pa.Schema) -> None:
-        """Give a table the columns that its schema has got since, and allow null where the schema does.
-
-        Its rows stay as they are.
         """
 
     def table_id(self, table: str) -> str:
@@ -133,3 +128,11 @@ def require_committer(lake: Lake) -> None:
         if kind != lake.committer and any(lake.versions(PLANS.name, [COMMITTED_BY.format(kind)])):
             why = f"its committer is {kind}, and a second kind could overwrite its commits: `committer: {kind}` in"
             raise InputError(lake.uri, f"{why} fleet.yaml, `--committer {kind}` on the command line")
+
+
+def require_columns(lake: Lake, table: Table) -> None:
+    """Raises InputError where an earlier build made the table, without all columns of its contract."""
+    there = lake.query(f"SELECT * FROM {table.name} WHERE false", table.name).column_names  # noqa: S608  # our own word
+    if missing := [name for name in table.column_names if name not in there]:
+        why = f"its table {table.name} was made by an earlier build and has no column {missing[0]}"
+        raise InputError(lake.uri, f"{why}: read the fleet into a new lake")

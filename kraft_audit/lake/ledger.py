@@ -25,7 +25,7 @@ from kraft_audit.capture.histories import BatchStamp, SnapshotStamp
 from kraft_audit.capture.plan import cluster_id_of, plan_to_json
 from kraft_audit.lake.closed_plans import ABANDONED, CLOSED, ClosedPlans, not_abandoned
 from kraft_audit.lake.delta import sql_text
-from kraft_audit.lake.lake import COMMIT_ATTEMPTS, COMMITTED_BY, Lake, require_committer
+from kraft_audit.lake.lake import COMMIT_ATTEMPTS, COMMITTED_BY, Lake, require_columns, require_committer
 from kraft_audit.lake.ledger_state import (
     InspectedCluster,
     LedgerFile,
@@ -43,9 +43,8 @@ from kraft_audit.lake.ledger_state import (
 from kraft_audit.lake.plan_events import CHECKPOINT, OPENED, STAGED, PlanEvents
 from kraft_audit.lake.views import newest_rows
 from kraft_audit.tables import LAKE_TABLES
-from kraft_audit.tables.bronze import BATCH_KEY, BATCHES, CAPTURES, FILES, PLANS
+from kraft_audit.tables.bronze import BATCH_KEY, BATCHES, FILES, PLANS
 from kraft_audit.tables.contract import Table, with_column
-from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.errors import InputError
 
@@ -53,8 +52,6 @@ READ: Final = "read"
 UNCHANGED: Final = "unchanged"
 FAILED: Final = "failed"
 CHECKPOINT_PLANS: Final = 100
-WIDENED: Final = (PLANS, CAPTURES, PARTITION_CHANGES, EXPOSURE_CHANGES, REPLAYS)
-"""Tables whose schemas have grown: a lake whose tables lack a column gets it."""
 READ_ROWS: Final = f"event = '{STAGED}' AND outcome = '{READ}'"
 """Which rows say that a plan read a cluster."""
 # A cluster that still cannot be read is worth a plan of its own where no plan has recorded it for so long.
@@ -74,15 +71,15 @@ class Ledger(PlanEvents):
         self._checkpoint_plans = checkpoint_plans
 
     def create(self) -> None:
-        """Create what tables are missing. Raises InputError where the lake has another kind of committer."""
+        """Create what tables are missing. Raises InputError where the lake has another kind of committer, or is of an
+        earlier build."""
         if self.lake.exists(PLANS.name):
             require_committer(self.lake)
+            require_columns(self.lake, PLANS)
         for table in LAKE_TABLES.values():
             initial_versions = {COMMITTED_BY.format(self.lake.committer): 1} if table is PLANS else {}
             described = f"{table.grain}. {table.comment}"
             self.lake.create(table.name, delta_schema(table.name), described, initial_versions=initial_versions)
-            if table in WIDENED:
-                self.lake.widen(table.name, delta_schema(table.name))
 
     def open_plan(
         self,

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from kraft_audit.capture.path_plans import unread_lines
 from kraft_audit.lake.fleet_plan import FleetPlan, plan_fleet
-from kraft_audit.lake.gold.open_incidents import ClusterSummary
+from kraft_audit.lake.gold.cluster_summaries import ClusterSummary
 from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.lake_paths import absolute, is_uri
 from kraft_audit.lake.ledger import Ledger

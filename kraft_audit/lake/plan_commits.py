@@ -41,12 +41,8 @@ def commit_tables(ledger: Ledger, number: int, manifest: Manifest) -> Iterator[t
         by_table.setdefault(file.table, []).append(file)
     order = sorted(by_table, key=lambda table: (table == FILES.name, list(LAKE_TABLES).index(table)))
     for table in order:
-        files = by_table[table]
-        earlier = ledger.earlier_application(table, number)
-        is_new = earlier is None or ledger.lake.versions(table, [earlier])[0] < number
-        if is_new:
-            application = ledger.plan_application(table, number)
-            is_new = ledger.lake.commit(table, files, delta_schema(table), application, number)
+        files, application = by_table[table], ledger.plan_application(table, number)
+        is_new = ledger.lake.commit(table, files, delta_schema(table), application, number)
         failpoint(f"after-commit:{table}")
         yield table, sum(file.row_count for file in files), is_new
 

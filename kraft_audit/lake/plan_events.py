@@ -64,8 +64,6 @@ class PlanEvents:
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
         self._lake_id: str | None = None
-        self._earlier_staged: int | None = None
-        self._is_widened = False
 
     def application(self, what: str) -> str:
         """The application id of a transaction: lake and table. The lake's id is the table id of its `plans`."""
@@ -76,15 +74,6 @@ class PlanEvents:
     def plan_application(self, what: str, number: int) -> str:
         """The application id of a transaction of one plan: plans commit in any order, and none stands for another."""
         return self.application(f"{what}/{number}")
-
-    def earlier_application(self, what: str, number: int) -> str | None:
-        """The application id under which a build that had one open plan at a time committed this plan; else None.
-
-        Its version is the newest plan that the table has.
-        """
-        if self._earlier_staged is None:
-            (self._earlier_staged,) = self.lake.versions(PLANS.name, [self.application(f"plans/{STAGED}")])
-        return self.application(what) if number <= self._earlier_staged else None
 
     def newest_plan(self) -> int:
         """The number of the newest plan that was opened, 0 for none."""
@@ -125,8 +114,7 @@ class PlanEvents:
 
     def is_staged(self, number: int) -> bool:
         """Whether it is fixed what is to be committed of a plan, or that nothing is."""
-        applications = [self.plan_application(f"plans/{STAGED}", number), self.application(f"plans/{STAGED}")]
-        return max(self.lake.versions(PLANS.name, applications)) >= number
+        return self.lake.versions(PLANS.name, [self.plan_application(f"plans/{STAGED}", number)])[0] >= number
 
     def is_abandoned(self, number: int) -> bool:
         sql = f"SELECT count(*) AS n FROM plans WHERE plan = {number} AND event = '{ABANDONED}'"  # noqa: S608
@@ -159,7 +147,7 @@ class PlanEvents:
 
     def attempts(self, number: int) -> list[tuple[int, str, int]]:
         """(when it began, part, seconds that it may take) of each attempt to read a part of an open plan."""
-        rows = self.plan_rows(number, ATTEMPT, "cluster_number, at_ms, place, summary") if self._has_place() else []
+        rows = self.plan_rows(number, ATTEMPT, "cluster_number, at_ms, place, summary")
         attempts = {
             (row["place"], each["part"]): (row["at_ms"], each["part"], each["deadline_s"])
             for row in rows
@@ -169,20 +157,12 @@ class PlanEvents:
 
     def closings(self, after: int) -> list[tuple[int, int]]:
         """(place in the order of closing, plan) of the plans that were closed as done after that place, in order."""
-        place = "coalesce(place, plan)" if self._has_place() else "plan"
         rows = self.lake.query(
-            f"SELECT {place} AS place_of_plan, plan FROM plans WHERE event = '{CLOSED}' AND outcome IS NULL "  # noqa: S608
-            f"AND {place} > {after} ORDER BY place_of_plan",
+            f"SELECT place, plan FROM plans WHERE event = '{CLOSED}' AND outcome IS NULL "  # noqa: S608
+            f"AND place > {after} ORDER BY place",
             PLANS.name,
         ).to_pylist()
-        return [(row["place_of_plan"], row["plan"]) for row in rows]
-
-    def _has_place(self) -> bool:
-        """Whether a build that has several open plans wrote to the lake; before, a plan's number was its place."""
-        if not self._is_widened:
-            columns = self.lake.query("SELECT * FROM plans WHERE false", PLANS.name).column_names
-            self._is_widened = "place" in columns
-        return self._is_widened
+        return [(row["place"], row["plan"]) for row in rows]
 
     def where_merged(self, table: str, closed: ClosedPlans, column: str = "plan") -> str:
         """The SQL condition that a gold table has taken a closed plan."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
-from kraft_audit.lake.gold.open_incidents import ClusterSummary, action_lines, need_text
+from kraft_audit.lake.gold.cluster_summaries import ClusterSummary, action_lines, need_text
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.exit_codes import EXIT_FINE, EXIT_UNREADABLE
 from kraft_audit.text.output import Output

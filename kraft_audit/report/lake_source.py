@@ -74,7 +74,6 @@ HISTORY: Final[Mapping[str, Callable[[str, str], str]]] = {
 }
 """The tables of a cluster's history that pages and metrics are made from, except those of partitions, and the query of
 the rows that are read: of a table's rows of closed plans, and of a list of quoted cluster ids."""
-NO_TEXTS: Final = "arrow_cast(NULL, 'List(Utf8)')"
 OF_PARTITIONS: Final = (PARTITION_CHANGES.name, EXPOSURE_CHANGES.name)
 CLUSTERS_AT_ONCE: Final = 40
 REPORT_CLUSTERS_ASKED_MAX: Final = 100
@@ -324,7 +323,8 @@ class LakeSource:
         )
         again = SNAPSHOT_TIMES.format(brokers=brokers)
         spans = _by_cluster(self._query(EXPOSURES.format(exposures=exposures, again=again, is_exposed=IS_EXPOSED_SQL)))
-        names = {"changes": changes, "columns": _columns_of(self._tables[PARTITION_CHANGES.name])}
+        columns = ", ".join(f"held.{name}" for name in ("cluster_id", *JUDGED_CHANGES.names))
+        names = {"changes": changes, "columns": columns}
         newest = _by_cluster(self._query(NEWEST_PARTITIONS.format(again=again, same=_SAME.format("newest"), **names)))
         partitions = {id_: _Partitions(id_, table, spans.get(id_, NO_SPANS)) for id_, table in newest.items()}
         shown = ", ".join(
@@ -359,13 +359,6 @@ def is_lake(source: str) -> bool:
     if not is_uri(place):
         return is_lake_folder(place)
     return DeltaLake(place).exists(PLANS.name)
-
-
-def _columns_of(changes: DeltaTable) -> str:
-    """The columns that pages read. A lake that no run has widened yet may lack one: no row of it has a value."""
-    stored = {field.name for field in changes.schema().fields}
-    columns = [f"held.{name}" for name in ("cluster_id", *JUDGED_CHANGES.names) if name in stored]
-    return ", ".join([*columns, *(f"{NO_TEXTS} AS {name}" for name in JUDGED_CHANGES.names if name not in stored)])
 
 
 def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:

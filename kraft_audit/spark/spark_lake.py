@@ -146,18 +146,6 @@ class SparkLake:
         for application, version in {**bound, **initial_versions}.items():
             self._append(table, self._rows(table).limit(0), application, version)
 
-    def widen(self, table: str, schema: pa.Schema) -> None:
-        stored = self._state(table).columns
-        is_nullable = {field["name"]: bool(field["nullable"]) for field in stored}
-        place = f"delta.`{self.table_uri(table)}`"
-        for field in spark_schema(schema.remove_metadata()).fields:
-            if field.name not in is_nullable:
-                self.hold()
-                self.spark.sql(f"ALTER TABLE {place} ADD COLUMNS (`{field.name}` {field.dataType.simpleString()})")
-            elif field.nullable and not is_nullable[field.name]:
-                self.hold()
-                self.spark.sql(f"ALTER TABLE {place} ALTER COLUMN `{field.name}` DROP NOT NULL")
-
     def table_id(self, table: str) -> str:
         return self._state(table).table_id
 

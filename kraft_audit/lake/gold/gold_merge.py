@@ -11,12 +11,11 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from kraft_audit.lake.gold.gold_query import IN_LAKE, GoldQuery
-from kraft_audit.lake.lake import Lake
+from kraft_audit.lake.lake import Lake, require_columns
 from kraft_audit.lake.ledger import Ledger, contract_schema
 from kraft_audit.lake.merges import Merge, Merges, Once
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import CHANGE_FEED
-from kraft_codec.errors import InputError
 
 SMALL_ROWS: Final = 100_000
 """So many rows of findings easily fit into the driver's memory; an engine merges more of them, where it can."""
@@ -83,10 +82,7 @@ class GoldLake:
         Raises InputError where an earlier build made it, without all of its columns.
         """
         if self.lake.exists(table.name):
-            there = self.lake.query(f"SELECT * FROM {table.name} LIMIT 0", table.name).column_names  # noqa: S608
-            if missing := [name for name in table.column_names if name not in there]:
-                why = f"{table.name} was made by an earlier build and has no column {missing[0]}"
-                raise InputError(self.lake.uri, f"{why}: read the fleet into a new lake")
+            require_columns(self.lake, table)
             return
         properties = {"delta.enableChangeDataFeed": "true"} if table.name in CHANGE_FEED else {}
         described = f"{table.grain}. {table.comment}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from kraft_audit.lake.gold.cluster_summaries import ClusterSummary, cluster_summaries
 from kraft_audit.lake.gold.clusters_table import update_clusters
 from kraft_audit.lake.gold.findings_table import FindingsTable
 from kraft_audit.lake.gold.gold_merge import GoldEngine, GoldLake
-from kraft_audit.lake.gold.open_incidents import ClusterSummary, cluster_summaries
 from kraft_audit.lake.gold.risk import RiskTables
 from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.lake_paths import is_uri

@@ -37,14 +37,6 @@ from tests.builders.lakes import file_row
 MakePlan = Callable[..., ClusterPlan]
 MakeFleet = Callable[..., FleetSettings]
 FIRST, SECOND = "torn-write", "mini-3.9.2"
-ADDED_SINCE = frozenset(
-    {
-        *("rescue", "held_end_offset", "held_low", "held_low_epoch", "lists_all", "quorum_state_ms", "doubt"),
-        *("configuration", "producer_state_offset", "deleted_snapshot_end_offset", "index_trimmed", "clean_shutdown"),
-        "further_directory_ids",
-    }
-)
-"""Columns that the build before several open plans did not have."""
 
 
 class Waves:

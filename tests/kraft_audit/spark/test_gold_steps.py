@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.gold.cluster_summaries import ClusterSummary
 from kraft_audit.lake.gold.gold_tables import fleet_waivers
-from kraft_audit.lake.gold.open_incidents import ClusterSummary
 from kraft_audit.lake.pipeline import Run, Step
 from kraft_audit.lake.progress import FindingCounts, RunResult, findings_line, summary_text
 from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
@@ -187,21 +187,21 @@ def test_s3_is_s3a_to_the_jvm() -> None:
 
 
 def test_the_summary_says_which_clusters_need_action() -> None:
-    """The first cluster's page was asked; the second is one of a lake that no page can be made of."""
+    """The first cluster's situation is known; the second is one of a lake that no page can be made of."""
     counts = FindingCounts({"critical": 2, "high": 2, "medium": 1, "low": 3}, waived=3, expired=0, undecided=4)
     assert findings_line(counts) == "8 open (2 critical, 2 high, 1 medium, 3 low), 3 waived, 4 undecided"
     asked = {"wrong": "No leader in epoch 9", "since_ms": 1_795_224_970_318, "next_command": "kraft-audit quorum a"}
     states = [
-        ClusterSummary("a", "orders", True, ("Epoch 9 has no leader",), {"critical": 2}, {}, **asked),
-        ClusterSummary("b", "logs", True, ("Broker 13 was lost",), {"high": 3}, {"KB003": 2, "KB010": 1}),
-        ClusterSummary("c", "quiet", False, (), {"low": 3}, {}),
+        ClusterSummary("a", "orders", True, {"critical": 2}, **asked),
+        ClusterSummary("b", "logs", True, {"critical": 0, "high": 3}),
+        ClusterSummary("c", "quiet", False, {"low": 3}),
     ]
     assert [state.urgency for state in states] == sorted(state.urgency for state in states)
     result = RunResult("lake", plans=[7], clusters=3, findings=counts, states=states, unread={"far": "no such folder"})
     assert summary_text(result, str.upper).splitlines() == [
         "2 of 3 clusters need action, 1 could not be read",
         "  orders  No leader in epoch 9, since 2026-11-21 01:36:10 UTC.   KRAFT-AUDIT QUORUM A",
-        "  logs    Broker 13 was lost; critical or high: KB003 (2), KB010",
+        "  logs    0 critical and 3 high findings are open",
         "  far  could not be read, or only in part: no such folder",
         "found  8 open (2 critical, 2 high, 1 medium, 3 low), 3 waived, 4 undecided",
         "read   3 clusters; 0 replicas in 0 captures; 0 batches, 0 records (plan 7, 0 s)",

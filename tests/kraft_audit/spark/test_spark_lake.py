@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -87,22 +86,6 @@ def test_transactions_are_known_after_their_commits_are_deleted(
     newest.rename(log / f"{int(newest.stem) + 1:020d}.json")
     with pytest.raises(InputError, match="lacks a commit between"):
         DeltaLogs(lambda: spark).state(uri)
-
-
-@pytest.mark.spark
-@pytest.mark.ci
-def test_columns_of_a_later_build_are_added_and_null_is_allowed(lake: SparkLake) -> None:
-    old = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string(), nullable=False)])
-    new = pa.schema([old.field("a"), pa.field("b", pa.string()), pa.field("c", pa.list_(pa.int32()))])
-    lake.create("wide", old, "")
-    lake.widen("wide", old)
-    assert DeltaTable(lake.table_uri("wide")).version() == 0
-    lake.widen("wide", new)
-    stored = DeltaTable(lake.table_uri("wide")).schema().fields
-    assert [(field.name, field.nullable) for field in stored] == [("a", False), ("b", True), ("c", True)]
-    version = DeltaTable(lake.table_uri("wide")).version()
-    lake.widen("wide", new)
-    assert DeltaTable(lake.table_uri("wide")).version() == version
 
 
 @pytest.mark.spark

@@ -1,7 +1,7 @@
 """What is open in each cluster of a lake, as the end of a run says it: which clusters need action, and for what.
 
-The tables say which clusters those are. What is wrong in one, since when and what to do next is what its page says
-(`report.needed_action`), which reads the cluster's history: a run asks for a few clusters, the worst.
+The table of findings says which clusters those are. What is wrong in one, since when and what to do next is what its
+situation says (`report.lake_situations`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kraft_audit.capture.plan import cluster_id_of
 from kraft_audit.lake.views import query_of
 from kraft_audit.tables.bronze import PLANS
-from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENTS, SEVERITIES
+from kraft_audit.tables.gold import FINDINGS, HISTORIES, SEVERITIES
 from kraft_audit.text.readable import plural, when
 
 if TYPE_CHECKING:
@@ -26,19 +26,17 @@ SHOWN_CLUSTERS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
-    """One cluster as the newest closed plan left it: `incidents` are sentences, `findings` open ones by severity.
+    """One cluster as the newest closed plan left it: `findings` are open ones by severity.
 
-    `unexplained` are the open findings of severity critical or high that no incident explains, by rule. A cluster
-    `needs_action` while a finding of severity critical or high is open. `wrong` is then what is wrong, `since_ms` when
-    that began and `next_command` what to run, as its page says it; empty and None where its page was not asked.
+    A cluster `needs_action` while a finding of severity critical or high is open, or its quorum cannot be judged.
+    `wrong` is then what is wrong, `since_ms` when that began and `next_command` what to run; empty and None where only
+    Spark reaches the lake, whose situations nobody sums up.
     """
 
     cluster_id: str
     name: str
     needs_action: bool
-    incidents: tuple[str, ...]
     findings: Mapping[str, int]
-    unexplained: Mapping[str, int]
     wrong: str = ""
     since_ms: int | None = None
     next_command: str = ""
@@ -63,51 +61,17 @@ def cluster_summaries(lake: Lake, closed: ClosedPlans) -> list[ClusterSummary]:
         f"AND {closed.where()} AND cluster_id IS NOT NULL AND cluster_id NOT IN ({merged}) GROUP BY cluster_id",
         *read,
     ).to_pylist()
-    findings = _by_cluster(
-        lake.query(
-            "SELECT cluster_id, rule, severity, incident_id IS NOT NULL AS is_explained, count(*) AS n "
-            "FROM findings WHERE state = 'open' GROUP BY cluster_id, rule, severity, incident_id IS NOT NULL",
-            FINDINGS.name,
-        ).to_pylist()
-    )
-    incidents = _by_cluster(
-        lake.query(
-            "SELECT cluster_id, severity, headline FROM incidents WHERE state = 'open' ORDER BY from_offset",
-            INCIDENTS.name,
-        ).to_pylist()
-    )
-    summaries = [
-        _summary(row["cluster_id"], row["name"], findings[row["cluster_id"]], incidents[row["cluster_id"]])
-        for row in names
-    ]
+    sql = "SELECT cluster_id, severity, count(*) AS n FROM findings WHERE state = 'open' GROUP BY cluster_id, severity"
+    counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(SEVERITIES, 0))
+    for row in lake.query(sql, FINDINGS.name).to_pylist():
+        counts[row["cluster_id"]][row["severity"]] = row["n"]
+    summaries = [_summary(row["cluster_id"], row["name"], counts[row["cluster_id"]]) for row in names]
     return sorted(summaries, key=lambda summary: summary.urgency)
 
 
-def _by_cluster(rows: Sequence[Mapping[str, Any]]) -> defaultdict[str, list[Mapping[str, Any]]]:
-    rows_by_cluster: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        rows_by_cluster[row["cluster_id"]].append(row)
-    return rows_by_cluster
-
-
-def _summary(
-    cluster_id: str, name: str, findings: Sequence[Mapping[str, Any]], incidents: Sequence[Mapping[str, Any]]
-) -> ClusterSummary:
-    counts = dict.fromkeys(SEVERITIES, 0)
-    unexplained: dict[str, int] = defaultdict(int)
-    for row in findings:
-        counts[row["severity"]] += row["n"]
-        if row["severity"] in SEVERITIES[:2] and not row["is_explained"]:
-            unexplained[row["rule"]] += row["n"]
-    ordered = sorted(incidents, key=lambda row: SEVERITIES.index(row["severity"]))
-    return ClusterSummary(
-        cluster_id,
-        name if cluster_id == cluster_id_of(cluster_id) else f"{name}, another log",
-        any(counts[severity] for severity in SEVERITIES[:2]),
-        tuple(dict.fromkeys(row["headline"] for row in ordered)),
-        counts,
-        dict(sorted(unexplained.items())),
-    )
+def _summary(cluster_id: str, name: str, counts: Mapping[str, int]) -> ClusterSummary:
+    shown = name if cluster_id == cluster_id_of(cluster_id) else f"{name}, another log"
+    return ClusterSummary(cluster_id, shown, any(counts[severity] for severity in SEVERITIES[:2]), counts)
 
 
 def need_text(summaries: Sequence[ClusterSummary]) -> str:
@@ -129,7 +93,7 @@ def action_lines(summaries: Sequence[ClusterSummary], command_text: Callable[[st
 
 def _action_text(summary: ClusterSummary, command_text: Callable[[str], str]) -> str:
     if not summary.wrong:
-        rules = ", ".join(f"{rule}{f' ({count})' if count > 1 else ''}" for rule, count in summary.unexplained.items())
-        return "; ".join([*summary.incidents[:1], *([f"critical or high: {rules}"] if rules else [])])
+        counts = [f"{summary.findings[severity]} {severity}" for severity in SEVERITIES[:2]]
+        return f"{' and '.join(counts)} findings are open"
     since = "" if summary.since_ms is None else f", since {when(summary.since_ms)} UTC"
     return f"{summary.wrong}{since}.   {command_text(summary.next_command)}"
