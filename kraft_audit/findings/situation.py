@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kraft_audit.findings.answer import AnswerLine, opening_lines
 from kraft_audit.findings.what_next import open_losses
@@ -50,8 +50,8 @@ class Situation:
     """Where one history of a cluster stands. Offsets are exclusive ends, times in milliseconds since 1970.
 
     `exit_code` is that of `check` by default, `lines` what it opens with. `need` is the place in NEEDS of the worst
-    that needs action, None where nothing does; `what` is wrong then, in one clause, `since_ms` when that began, and
-    `command` the first one to paste. Counts of partitions are those at the end of the log; those of findings are
+    that needs action, None where nothing does; `what` is wrong then, in one clause, `since_ms` when that began,
+    `hit` how many partitions it is about, `advice` what to do, and `command` the first one to paste. Counts of partitions are those at the end of the log; those of findings are
     `open_findings` by severity, and the others by state.
     """
 
@@ -61,6 +61,8 @@ class Situation:
     need: int | None
     what: str
     since_ms: int | None
+    hit: int
+    advice: str
     command: str
     lines: tuple[AnswerLine, ...]
     leader_id: int | None
@@ -104,7 +106,7 @@ class Situation:
 
 
 NOT_ASKED: Final = Situation(
-    *(Standing.NOT_JUDGED.value, EXIT_UNDECIDED, None, None, "", None, "", (), None, -1, None, None, None),
+    *(Standing.NOT_JUDGED.value, EXIT_UNDECIDED, None, None, "", None, 0, "", "", (), None, -1, None, None, None),
     *(0, 0, 0, 0, 0, 0, 0, dict.fromkeys(SEVERITIES, 0), 0, 0, 0),
 )
 """Of a cluster of which nothing is known."""
@@ -115,8 +117,8 @@ def situation_of(history: ClusterHistory, standing: QuorumStanding, folded: Fold
     alarms = alarming(standing, folded.open)
     code = exit_code(history, standing, alarms, Severity.HIGH)
     lines = opening_lines(history, standing, folded, path)
-    need, what, since_ms = _need(standing, alarms, folded, lines, code)
-    command = _command(lines) or (audit_command(history, "check") if need is not None else "")
+    need = _need(standing, alarms, folded, lines, code)
+    command = _command(lines) or (audit_command(history, "check") if need.place is not None else "")
     by_state = Counter(finding.state for finding in folded.findings)
     by_severity = Counter(finding.severity for finding in alarms)
     lost = open_losses(history, folded)
@@ -126,9 +128,11 @@ def situation_of(history: ClusterHistory, standing: QuorumStanding, folded: Fold
         standing=standing.standing.value,
         exit_code=code,
         severity_now=next((severity for severity in SEVERITIES if by_severity[Severity(severity)]), None),
-        need=need,
-        what=what,
-        since_ms=since_ms,
+        need=need.place,
+        what=need.what,
+        since_ms=need.since_ms,
+        hit=need.hit,
+        advice=need.advice,
         command=command,
         lines=lines,
         leader_id=standing.leader_id,
@@ -177,18 +181,26 @@ def _partitions(history: ClusterHistory) -> dict[str, int]:
     return {name: int(mask.sum()) for name, mask in zip(names, masks, strict=True)}
 
 
+class _Need(NamedTuple):
+    place: int | None = None
+    what: str = ""
+    since_ms: int | None = None
+    hit: int = 0
+    advice: str = ""
+
+
 def _need(
     standing: QuorumStanding,
     alarms: Sequence[Finding],
     folded: FoldedFindings,
     lines: Sequence[AnswerLine],
     code: int,
-) -> tuple[int | None, str, int | None]:
-    """The place of the worst need, what is wrong, and since when."""
+) -> _Need:
+    """The worst need: its place, what is wrong, and since when."""
     urgent = [finding for finding in alarms if finding.severity in URGENT]
     if not urgent:
-        undecided = (UNDECIDED_QUORUM, _first_sentence(lines), standing.since_ms)
-        return undecided if code == EXIT_FINDINGS else (None, "", None)
+        is_undecided = code == EXIT_FINDINGS
+        return _Need(UNDECIDED_QUORUM, _first_sentence(lines), standing.since_ms) if is_undecided else _Need()
     raised = {finding.rule for finding in urgent}
     place = next((place for place, (named, _) in enumerate(NEEDS) if not raised.isdisjoint(named)), OTHER_FINDINGS)
     rules = raised.intersection(NEEDS[place][0]) or raised
@@ -198,7 +210,8 @@ def _need(
     began = [finding.from_ms for finding in same if finding.from_ms is not None]
     quorum = next((line for line in lines if line.word == "QUORUM" and line.severity is Severity.CRITICAL), None)
     what = _first_sentence([quorum]) if quorum is not None else _what(folded, worst, same)
-    return place, what, min(began, default=None)
+    hit = len({finding.subject for finding in same if finding.scope is Scope.PARTITION})
+    return _Need(place, what, min(began, default=None), hit, worst.what_to_do)
 
 
 def _worst_first(finding: Finding) -> tuple[int, int, str, str]:

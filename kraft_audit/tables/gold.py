@@ -294,6 +294,8 @@ SITUATIONS: Final = Table(
         nullable("need", INT32, "how urgent it is that somebody acts, 0 first; null where nobody has to"),
         required("what", TEXT, "what is wrong, in one clause; empty where nobody has to act"),
         nullable("since_ms", INT64, "when that began; null where no time is known"),
+        required("hit", INT64, "how many partitions it is about"),
+        required("advice", TEXT, "what to do, as its worst finding says; empty where nobody has to act"),
         required("command", TEXT, "the first command to run; empty where there is none"),
         required("lines", list_of(_ANSWER_LINE), "what `check` opens with, line by line"),
         nullable("leader_id", INT32, "who leads; null where no disk names a leader"),
