@@ -50,9 +50,9 @@ class Situation:
     """Where one history of a cluster stands. Offsets are exclusive ends, times in milliseconds since 1970.
 
     `exit_code` is that of `check` by default, `lines` what it opens with. `need` is the place in NEEDS of the worst
-    that needs action, None where nothing does; `what` is wrong then, in one clause, `since_ms` when that began,
-    `hit` how many partitions it is about, `advice` what to do, and `command` the first one to paste. Counts of partitions are those at the end of the log; those of findings are
-    `open_findings` by severity, and the others by state.
+    that needs action, None where nothing does; `what` is wrong then, in one clause, `since_ms` when that began, `hit`
+    how many partitions it is about, `advice` what to do, and `command` the first one to paste. Counts of partitions are
+    those at the end of the log; those of findings are `open_findings` by severity, and the others by state.
     """
 
     standing: str

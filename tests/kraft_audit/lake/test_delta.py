@@ -197,27 +197,3 @@ def test_a_log_that_names_a_file_elsewhere(lake: DeltaLake, tmp_path: Path, path
         numbers(lake)
     with pytest.raises(InputError, match="names a file outside of its folder"):
         DeltaLake(lake.uri).open("things")
-
-
-def test_a_table_gets_the_columns_that_its_schema_has_got_since(tmp_path: Path) -> None:
-    """Its rows stay, whatever is known of its files; what may be null now may be null there."""
-    lake, wider = DeltaLake(str(tmp_path / "lake")), delta_schema("partition_changes")
-    names = [name for name in wider.names if name != "possible_causes"]
-    fields = [wider.field(name).with_nullable(wider.field(name).nullable and name != "cause") for name in names]
-    lake.create("partition_changes", pa.schema(fields), "as it was")
-    values = {pa.string(): "m", pa.int32(): 1, pa.int64(): 1, pa.bool_(): True}
-    rows = pa.table({f.name: pa.array([values.get(f.type, [])], f.type) for f in fields}, pa.schema(fields))
-    assert lake.append_rows("partition_changes", rows, "app", 1)
-    Ledger(lake).create()
-    Ledger(lake).create()
-    found = DeltaTable(lake.table_uri("partition_changes"))
-    assert found.version() == 2
-    assert {field.name: field.nullable for field in found.schema().fields} == {f.name: f.nullable for f in wider}
-    (row,) = lake.query("SELECT cause, possible_causes FROM partition_changes", "partition_changes").to_pylist()
-    assert row == {"cause": "m", "possible_causes": None}
-    newer = pa.table({**{n: rows[n] for n in names}, "cause": [None], "possible_causes": [["a", "b"]]})
-    newer = newer.select(wider.names).cast(wider)
-    assert lake.append_rows("partition_changes", newer, "app", 2)
-    found_rows = lake.query("SELECT cause, possible_causes FROM partition_changes", "partition_changes").to_pylist()
-    assert {"cause": None, "possible_causes": ["a", "b"]} in found_rows
-    assert len(found_rows) == 2
