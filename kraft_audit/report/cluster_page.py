@@ -6,7 +6,7 @@ Plots are numbers, the place of each mark from 0 to 1000: the template draws the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,13 +16,12 @@ from kraft_audit.findings.finding_formats import Advice, distinct_advice, state_
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions, permission_lines
+from kraft_audit.report.control_state import Control, control_state
 from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import newest_watermark
-from kraft_audit.rules.frameworks import requirements
-from kraft_audit.rules.registry import control_of, rules
-from kraft_audit.rules.rule_model import CONTROLS, ControlName, Severity
+from kraft_audit.rules.rule_model import CONTROLS, Severity
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import natural
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
@@ -54,27 +53,6 @@ class RuleGroup:
     findings: tuple[TableRow, ...]
     advice: tuple[Advice, ...]
     advised_otherwise: int
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """One control: held, broken, undecided or not judged, and by which rules; `rules` are those that were judged.
-
-    `requirements` are those of frameworks that it is evidence for. `since_ms` is when the oldest open cause began; the
-    rules `resolved_by` broke it before, until `resolved_ms`.
-    """
-
-    name: str
-    claim: str
-    status: str
-    since_ms: int | None
-    broken_by: tuple[str, ...]
-    waived_by: tuple[str, ...]
-    undecided_by: tuple[str, ...]
-    resolved_by: tuple[str, ...]
-    resolved_ms: int | None
-    rules: tuple[str, ...]
-    requirements: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +131,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     level = feature_level(history, METADATA_VERSION_FEATURE)
     judged = given.judged_rules if given.judged_rules is not None else frozenset(f["rule"] for f in given.findings)
     raised = {finding["rule"] for finding in given.findings if finding["status"] != "clear"}
-    watermark = newest_watermark(history)
+    watermark, exposure = newest_watermark(history), cluster_exposure(given)
     open_incidents, resolved_incidents = _incidents(given, is_open=True), _incidents(given, is_open=False)
     numbered = (*open_incidents, *resolved_incidents[:SUBJECTS_SHOWN])
     return ClusterView(
@@ -163,7 +141,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         name=given.name,
         is_read=history.is_read,
         metadata_version=None if level is None else METADATA_VERSIONS.get(level, str(level)),
-        exposure=cluster_exposure(given),
+        exposure=exposure,
         watermark=watermark,
         rounds=len(history.rows("watermarks")),
         replicas=_replicas(history, watermark),
@@ -171,7 +149,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         voter_sets_left_out=max(0, len(sets) - SETS_SHOWN),
         leader_epochs=tuple(epochs[-LEADER_EPOCHS_SHOWN:]),
         leader_epochs_left_out=max(0, len(epochs) - LEADER_EPOCHS_SHOWN),
-        controls=tuple(_control(name, given.findings, judged) for name in CONTROLS),
+        controls=tuple(control_state(name, given.findings, judged, exposure.covered) for name in CONTROLS),
         open_counts={
             severity: sum(finding["severity"] == severity for finding in by_state["open"]) for severity in SEVERITIES
         },
@@ -225,32 +203,6 @@ def _group(severity: str, rule: str, group: list[TableRow]) -> RuleGroup:
         tuple(ordered[:SUBJECTS_SHOWN]),
         tuple(advice[:ADVICE_ON_PAGE]),
         sum(len(left_out.subjects) for left_out in advice[ADVICE_ON_PAGE:]),
-    )
-
-
-def _control(name: ControlName, findings: Sequence[TableRow], judged: Collection[str]) -> Control:
-    mine = [finding for finding in findings if control_of(finding["rule"]) == name]
-    weighs = [f for f in mine if RANK[f["severity"]] >= Severity.MEDIUM.rank]
-    broken = [f for f in weighs if state_of(f) == "open" and f["status"] == "raised"]
-    waived = {f["rule"] for f in weighs if state_of(f) == "waived"}
-    undecided = {f["rule"] for f in mine if state_of(f) == "undecided"}
-    began = [f["from_ms"] for f in broken if f["from_ms"] is not None]
-    resolved = [f for f in weighs if state_of(f) == "closed" and f["status"] == "raised"]
-    ended = [f["to_ms"] for f in resolved if f["to_ms"] is not None]
-    checked = tuple(rule.id for rule in rules().values() if rule.control == name and rule.id in judged)
-    status = "broken" if broken else "undecided" if undecided else "held" if checked else "not judged"
-    return Control(
-        name.replace("_", " "),
-        CONTROLS[name],
-        status,
-        min(began, default=None),
-        tuple(sorted({f["rule"] for f in broken})),
-        tuple(sorted(waived)),
-        tuple(sorted(undecided)),
-        tuple(sorted({f["rule"] for f in resolved})),
-        max(ended, default=None),
-        checked,
-        tuple(map(str, requirements(name))),
     )
 
 

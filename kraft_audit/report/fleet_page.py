@@ -12,7 +12,8 @@ from typing import Any, Final
 from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.report.cluster_page import RANK, ClusterView
-from kraft_audit.report.control_matrix import ROWS_MAX, Broken, broken_spans, control_cells
+from kraft_audit.report.control_state import ControlStatus
+from kraft_audit.report.control_strips import ControlSpans, control_cells, control_spans
 from kraft_audit.report.fleet_trends import incident_spans, trends
 from kraft_audit.report.needed_action import NEEDS, OTHER_NEEDS, needed_action
 from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
@@ -29,6 +30,7 @@ BUCKETS_MAX: Final = 35
 LEVELS: Final = 4
 CAPTURE_AGE_MAX_MS: Final = 2 * HOUR_MS
 """An older capture has its age as a warning: runs are hourly."""
+ROWS_MAX: Final = 60
 FLEET_INCIDENTS_SHOWN: Final = 40
 WAIVERS_SHOWN: Final = 100
 
@@ -62,7 +64,7 @@ class ClusterLine:
     worst: str | None
     open_counts: Mapping[str, int]
     undecided: int
-    broken_controls: tuple[str, ...]
+    controls_not_met: tuple[str, ...]
     open_rules: tuple[str, ...]
     partitions_at_risk: int
     partition_count: int | None
@@ -78,8 +80,8 @@ class ClusterLine:
     metadata_version: str | None = None
     leader: tuple[int, int] | None = None
     lag: int | None = None
-    statuses: Mapping[str, str] = field(default_factory=dict)
-    broken: Broken = field(default_factory=dict)
+    statuses: Mapping[str, ControlStatus] = field(default_factory=dict)
+    control_spans: ControlSpans = field(default_factory=dict)
 
     @property
     def open_incidents(self) -> tuple[str, ...]:
@@ -111,7 +113,7 @@ class Fleet:
             worst=view.worst,
             open_counts=view.open_counts,
             undecided=view.undecided_total,
-            broken_controls=tuple(control.name for control in view.controls if control.status == "broken"),
+            controls_not_met=tuple(c.name for c in view.controls if c.status is ControlStatus.NOT_MET),
             open_rules=tuple(dict.fromkeys(group.rule for group in view.open_groups)),
             partitions_at_risk=view.partitions_at_risk,
             partition_count=view.partition_count,
@@ -132,7 +134,7 @@ class Fleet:
             leader=_leader(view),
             lag=_lag(view),
             statuses={control.name: control.status for control in view.controls},
-            broken=broken_spans(given.findings),
+            control_spans=control_spans(given.findings),
         )
         self.lines.append(line)
         open_counts: dict[str, int] = defaultdict(int)
@@ -228,15 +230,10 @@ def known_incidents(lines: Sequence[ClusterLine]) -> list[dict[str, Any]]:
 def _matrix(lines: Sequence[ClusterLine], edges: Sequence[int], unit: str) -> list[dict[str, Any]]:
     """The clusters with most trouble, each with its controls."""
     return [
-        {"line": line, "cells": control_cells(line.statuses, line.broken, edges, _covered(line), unit)}
+        {"line": line, "cells": control_cells(line.statuses, line.control_spans, edges, line.exposure.covered, unit)}
         for line in lines[:ROWS_MAX]
         if line.is_read
     ]
-
-
-def _covered(line: ClusterLine) -> tuple[int, int] | None:
-    begin, end = line.exposure.from_ms, line.exposure.to_ms
-    return None if begin is None or end is None else (begin, end)
 
 
 def fleet_view(fleet: Fleet) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.report.cluster_page import cluster_view
-from kraft_audit.report.control_matrix import broken_spans, control_cells
+from kraft_audit.report.control_strips import control_cells, control_spans
 from kraft_audit.report.fleet_page import Fleet, fleet_view, needs_in_words
 from kraft_audit.report.needed_action import said_and_command
 from kraft_audit.report.report_source import ClusterInput
@@ -53,7 +53,7 @@ def test_a_cluster_that_was_stopped_in_order_needs_no_action(captured_logs: Path
     view = cluster_view(given)
     assert view.stopped_groups
     assert view.worst not in ("critical", "high")
-    assert "broken" not in {control.status for control in view.controls if control.name == "durability"}
+    assert "not_met" not in {control.status for control in view.controls if control.name == "durability"}
     assert needs_in_words(_fleet(given).lines) == ("", "")
 
 
@@ -96,18 +96,13 @@ def test_strips_are_what_was_open_hour_by_hour(captured_logs: Path) -> None:
     edges = [first + place * HOUR for place in range(-2, 3)]
     covered = (view.exposure.from_ms, view.exposure.to_ms)
     statuses = {control.name: control.status for control in view.controls}
-    cells = control_cells(statuses, broken_spans(given.findings), edges, covered, "hour")
+    cells = control_cells(statuses, control_spans(given.findings), edges, covered, "hour")
     assert [cell.name for cell in cells] == [name.replace("_", " ") for name in CONTROLS]
     by_name = {cell.name: cell for cell in cells}
-    assert by_name["durability"].word == "broken"
+    assert by_name["durability"].status == "not_met"
     assert [kind for kind, _ in by_name["durability"].strip] == ["critical"]
-    assert by_name["durability"].in_words.endswith("broken in 1 of 1 hours that the log covers")
-    assert [kind for kind, _ in by_name["access"].strip] == ["held"], "hours that no log covers have no cell"
-    resolved = [replace(control, status="held") for control in view.controls]
-    before = control_cells(
-        {control.name: control.status for control in resolved}, broken_spans(given.findings), edges, covered, "hour"
-    )
-    assert {cell.name: cell.word for cell in before}["durability"] == "broken before, now held"
+    assert by_name["durability"].in_words == "durability: not met; not met in 1 of 1 hour that the log covers"
+    assert [kind for kind, _ in by_name["access"].strip] == ["met"], "hours that no log covers have no cell"
 
 
 def test_a_command_is_apart_from_what_is_said() -> None:
