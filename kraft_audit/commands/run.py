@@ -233,7 +233,7 @@ def _with_actions(states: list[ClusterSummary], fleet: FleetSettings, progress: 
             others.append(state)
         else:
             known = replace(state, wrong=action.what, since_ms=action.since_ms, next_command=action.command)
-            told.append((action.place, known))
+            told.append(((action.place, -action.partitions), known))
     return [*(state for _, state in sorted(told, key=lambda each: each[0])), *others]
 
 

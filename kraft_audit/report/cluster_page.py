@@ -17,6 +17,7 @@ from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions, permission_lines
 from kraft_audit.report.control_state import Control, control_state
+from kraft_audit.report.needed_action import NeededAction, Weakness, needed_action, weakness
 from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
@@ -35,6 +36,8 @@ ADVICE_ON_PAGE: Final = 8
 LEADER_EPOCHS_SHOWN: Final = 100
 SETS_SHOWN: Final = 60
 HUES: Final = 6
+NEXT_WORD, AT_REST_WORD = "NEXT", "AT REST"
+"""How lines of the answer begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class ClusterView:
     name: str | None
     is_read: bool
     metadata_version: str | None
+    read_to_ms: int | None
     exposure: Exposure
     watermark: TableRow | None
     rounds: int
@@ -96,6 +100,8 @@ class ClusterView:
     permission_lines: tuple[PermissionLine, ...]
     labels: Mapping[str, str]
     picture: Picture | None
+    action: NeededAction | None
+    weakness: Weakness | None
 
     @property
     def voters_captured(self) -> tuple[int | None, int | None]:
@@ -108,6 +114,16 @@ class ClusterView:
         """The line of the answer that comes first on a page: the first that alarms, else what the quorum does."""
         alarming = (line for line in self.answer if line.severity is Severity.CRITICAL)
         return next(alarming, self.answer[0] if self.answer else None)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all of it was stopped in order: what its partitions then lack is no trouble."""
+        return any(line.word == AT_REST_WORD for line in self.answer)
+
+    @property
+    def next_line(self) -> AnswerLine | None:
+        """The line of the answer that says what to do first."""
+        return next((line for line in self.answer if line.word == NEXT_WORD), None)
 
     @property
     def worst(self) -> str | None:
@@ -141,6 +157,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         name=given.name,
         is_read=history.is_read,
         metadata_version=None if level is None else METADATA_VERSIONS.get(level, str(level)),
+        read_to_ms=history.seen_ms,
         exposure=exposure,
         watermark=watermark,
         rounds=len(history.rows("watermarks")),
@@ -170,6 +187,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,
         picture=picture_of(given.drawn or history, numbered, given.apart),
+        action=needed_action(given),
+        weakness=weakness(given),
     )
 
 

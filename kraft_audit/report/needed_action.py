@@ -1,10 +1,11 @@
 """What a cluster needs action for: the worst that is open, since when, and the command to begin with.
 
-The fleet's page counts clusters by it, and a run ends with it.
+The pages order clusters by it, and a run ends with it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,10 +13,11 @@ from typing import Final
 from kraft_audit.findings.answer import AnswerLine
 from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.incidents.incident import EFFECTS, IncidentKind
+from kraft_audit.report.control_state import is_acknowledged_loss
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.columns.captures import audit_command
-from kraft_audit.rules.rule_model import LOSS, Severity
+from kraft_audit.rules.rule_model import LOSS, Scope, Severity
 from kraft_audit.text.readable import plural
 
 URGENT: Final = frozenset({Severity.CRITICAL.value, Severity.HIGH.value})
@@ -32,7 +34,7 @@ NEEDS: Final = (
 """What a cluster needs action for, the worst first: open findings of critical or high severity of these rules."""
 OTHER_NEEDS: Final = "{has} other critical or high findings"
 EFFECT_OF_RULE: Final = {rule: text for rule, text, _ in EFFECTS}
-BEFORE_COMMAND: Final = "   kraft-audit "
+BEFORE_COMMAND: Final = "   "
 """What stands before a command in a line of the answer."""
 
 
@@ -41,12 +43,23 @@ class NeededAction:
     """`place` is that of the worst need in NEEDS, past its end for any other; `what` is wrong, in one clause.
 
     `since_ms` is when the oldest open finding of that need began, None where no time is known. `command` can be pasted.
+    `partitions` is how many partitions have open findings of that need.
     """
 
     place: int
     what: str
     since_ms: int | None
     command: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weakness:
+    """The worst that weakens a cluster which needs no action: in one clause, since when, and what to do about it."""
+
+    what: str
+    since_ms: int | None
+    advice: str
 
 
 def needed_action(given: ClusterInput) -> NeededAction | None:
@@ -59,13 +72,30 @@ def needed_action(given: ClusterInput) -> NeededAction | None:
     rules = raised.intersection(NEEDS[place][0]) if place < len(NEEDS) else raised
     worst = min((row for row in urgent if row["rule"] in rules), key=_worst_first)
     same = [row for row in urgent if row["rule"] in (rules if place < len(NEEDS) else {worst["rule"]})]
-    began = [row["from_ms"] for row in same if row["from_ms"] is not None]
     return NeededAction(
         place,
         _quorum_sentence(given.answer) or _what(given, worst, [row for row in same if row["rule"] == worst["rule"]]),
-        min(began, default=None),
+        _oldest(same),
         _command(given.answer) or audit_command(given.history, "check"),
+        len({row["subject"] for row in same if row["scope"] == Scope.PARTITION}),
     )
+
+
+def weakness(given: ClusterInput) -> Weakness | None:
+    """The worst of the open findings of severity medium, or else a loss that was acknowledged; None without either."""
+    medium = [row for row in given.findings if row["severity"] == Severity.MEDIUM and _is_open(row)]
+    rows = medium or [row for row in given.findings if is_acknowledged_loss(row)]
+    if not rows:
+        return None
+    counts = Counter(row["rule"] for row in rows)
+    worst = min(rows, key=lambda row: (-counts[row["rule"]], *_worst_first(row)))
+    same = [row for row in rows if row["rule"] == worst["rule"]]
+    acknowledged = "" if medium else ", as was acknowledged"
+    return Weakness(f"{_what(given, worst, same)}{acknowledged}", _oldest(same), worst["what_to_do"] if medium else "")
+
+
+def _oldest(rows: Sequence[TableRow]) -> int | None:
+    return min((row["from_ms"] for row in rows if row["from_ms"] is not None), default=None)
 
 
 def _is_open(row: TableRow) -> bool:
@@ -87,7 +117,8 @@ def _what(given: ClusterInput, worst: TableRow, same: Sequence[TableRow]) -> str
     """How many partitions are affected and by which open incident; of any other rule what its worst finding says."""
     subjects = {row["subject"] for row in same}
     if worst["rule"] not in EFFECT_OF_RULE:
-        about = f"{worst['subject']}: {worst['summary']}" if worst["subject"] else str(worst["summary"])
+        is_named = worst["subject"] and worst["scope"] in (Scope.PARTITION, Scope.BROKER)
+        about = f"{worst['subject']}: {worst['summary']}" if is_named else str(worst["summary"])
         return f"{about} (and {len(subjects) - 1} more)" if len(subjects) > 1 else about
     effect = f"{plural(len(subjects), 'partition')} {EFFECT_OF_RULE[worst['rule']]}"
     ids = {row["finding_id"] for row in same}
@@ -103,7 +134,7 @@ def _what(given: ClusterInput, worst: TableRow, same: Sequence[TableRow]) -> str
 def said_and_command(text: str) -> tuple[str, str]:
     """What a line of the answer says, and the command that it ends with; empty where it has none."""
     said, _, command = text.partition(BEFORE_COMMAND)
-    return said, f"{BEFORE_COMMAND.strip()} {command}" if command else ""
+    return said, command.strip()
 
 
 def _command(answer: Sequence[AnswerLine]) -> str:
