@@ -9,6 +9,7 @@ import enum
 
 from kraft_audit.report.cluster_page import ClusterView
 from kraft_audit.report.control_state import ControlStatus
+from kraft_audit.report.needed_action import said_and_command
 from kraft_audit.text.readable import capitalized, plural
 
 
@@ -56,3 +57,12 @@ def since_of(view: ClusterView) -> int | None:
     if view.action is not None:
         return view.action.since_ms
     return view.weakness.since_ms if standing_of(view) is Standing.WEAKENED and view.weakness is not None else None
+
+
+def advice_of(view: ClusterView) -> str:
+    """What to do, in words: by the answer of `check`, else by the worst finding; empty where nothing is to be done."""
+    if view.next_line is not None:
+        return said_and_command(view.next_line.text)[0]
+    if view.action is not None:
+        return view.action.advice
+    return view.weakness.advice if standing_of(view) is Standing.WEAKENED and view.weakness is not None else ""

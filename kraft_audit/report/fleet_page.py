@@ -12,7 +12,7 @@ from typing import Any, Final
 from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.report.cluster_page import ClusterView
-from kraft_audit.report.cluster_standing import Standing, since_of, standing_of, state_in_words
+from kraft_audit.report.cluster_standing import Standing, advice_of, since_of, standing_of, state_in_words
 from kraft_audit.report.control_state import ControlStatus
 from kraft_audit.report.control_strips import ControlSpans, control_cells, control_spans
 from kraft_audit.report.fleet_trends import incident_spans, trends
@@ -148,7 +148,7 @@ def _line(given: ClusterInput, view: ClusterView) -> ClusterLine:
         action=view.action,
         state=state_in_words(view),
         since_ms=since_of(view),
-        advice=view.weakness.advice if standing is Standing.WEAKENED and view.weakness is not None else "",
+        advice=advice_of(view),
         open_counts=view.open_counts,
         undecided=view.undecided_total,
         open_rules=tuple(dict.fromkeys(group.rule for group in view.open_groups)),

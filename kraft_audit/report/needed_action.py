@@ -43,7 +43,7 @@ class NeededAction:
     """`place` is that of the worst need in NEEDS, past its end for any other; `what` is wrong, in one clause.
 
     `since_ms` is when the oldest open finding of that need began, None where no time is known. `command` can be pasted.
-    `partitions` is how many partitions have open findings of that need.
+    `partitions` is how many partitions have open findings of that need; `advice` is what its worst finding says to do.
     """
 
     place: int
@@ -51,6 +51,7 @@ class NeededAction:
     since_ms: int | None
     command: str
     partitions: int
+    advice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ def needed_action(given: ClusterInput) -> NeededAction | None:
         _oldest(same),
         _command(given.answer) or audit_command(given.history, "check"),
         len({row["subject"] for row in same if row["scope"] == Scope.PARTITION}),
+        worst["what_to_do"],
     )
 
 

@@ -36,7 +36,7 @@ from kraft_audit.report.cluster_page import (
     interval_plot,
     voter_plot,
 )
-from kraft_audit.report.cluster_standing import since_of, standing_of, state_in_words
+from kraft_audit.report.cluster_standing import advice_of, since_of, standing_of, state_in_words
 from kraft_audit.report.fleet_page import AGE_MAX_MS, ClusterLine, Fleet, fleet_view, known_incidents
 from kraft_audit.report.needed_action import said_and_command
 from kraft_audit.report.oscal import OSCAL_FOLDER, oscal_documents, write_document
@@ -206,6 +206,7 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
                 standing=standing_of(view),
                 state=state_in_words(view),
                 since_ms=since_of(view),
+                advice=advice_of(view),
                 age_max_ms=AGE_MAX_MS,
                 interval=interval_plot(view),
                 voters=voter_plot(view.voter_sets),
