@@ -148,6 +148,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     judged = given.judged_rules if given.judged_rules is not None else frozenset(f["rule"] for f in given.findings)
     raised = {finding["rule"] for finding in given.findings if finding["status"] != "clear"}
     watermark, exposure = newest_watermark(history), cluster_exposure(given)
+    controls = tuple(control_state(name, given.findings, judged, exposure.covered) for name in CONTROLS)
     open_incidents, resolved_incidents = _incidents(given, is_open=True), _incidents(given, is_open=False)
     numbered = (*open_incidents, *resolved_incidents[:SUBJECTS_SHOWN])
     return ClusterView(
@@ -166,7 +167,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         voter_sets_left_out=max(0, len(sets) - SETS_SHOWN),
         leader_epochs=tuple(epochs[-LEADER_EPOCHS_SHOWN:]),
         leader_epochs_left_out=max(0, len(epochs) - LEADER_EPOCHS_SHOWN),
-        controls=tuple(control_state(name, given.findings, judged, exposure.covered) for name in CONTROLS),
+        controls=controls,
         open_counts={
             severity: sum(finding["severity"] == severity for finding in by_state["open"]) for severity in SEVERITIES
         },
@@ -188,7 +189,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         labels=given.labels,
         picture=picture_of(given.drawn or history, numbered, given.apart),
         action=needed_action(given),
-        weakness=weakness(given),
+        weakness=weakness(given, [loss for control in controls for loss in control.acknowledged]),
     )
 
 

@@ -13,7 +13,6 @@ from typing import Final
 from kraft_audit.findings.answer import AnswerLine
 from kraft_audit.findings.finding_formats import state_of
 from kraft_audit.incidents.incident import EFFECTS, IncidentKind
-from kraft_audit.report.control_state import is_acknowledged_loss
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.columns.captures import audit_command
@@ -83,17 +82,19 @@ def needed_action(given: ClusterInput) -> NeededAction | None:
     )
 
 
-def weakness(given: ClusterInput) -> Weakness | None:
-    """The worst of the open findings of severity medium, or else a loss that was acknowledged; None without either."""
+def weakness(given: ClusterInput, acknowledged: Sequence[TableRow]) -> Weakness | None:
+    """A loss that was acknowledged, else the most frequent open finding of severity medium; None without either."""
     medium = [row for row in given.findings if row["severity"] == Severity.MEDIUM and _is_open(row)]
-    rows = medium or [row for row in given.findings if is_acknowledged_loss(row)]
+    rows = acknowledged or medium
     if not rows:
         return None
     counts = Counter(row["rule"] for row in rows)
     worst = min(rows, key=lambda row: (-counts[row["rule"]], *_worst_first(row)))
     same = [row for row in rows if row["rule"] == worst["rule"]]
-    acknowledged = "" if medium else ", as was acknowledged"
-    return Weakness(f"{_what(given, worst, same)}{acknowledged}", _oldest(same), worst["what_to_do"] if medium else "")
+    what = _what(given, worst, same)
+    if acknowledged:
+        return Weakness(f"{what}; {worst['waiver']['who']} acknowledged it", _oldest(same), "")
+    return Weakness(what, _oldest(same), worst["what_to_do"])
 
 
 def _oldest(rows: Sequence[TableRow]) -> int | None:

@@ -107,6 +107,10 @@ def test_a_loss_that_a_person_acknowledged_weakens_in_its_own_time(captured_logs
     assert at_that_time.status is ControlStatus.WEAKENED
     assert {row["subject"] for row in at_that_time.acknowledged} <= {row["subject"] for row in losses}
     assert (later.status, later.acknowledged) == (ControlStatus.MET, ())
+    (line,) = _fleet(replace(given, findings=[*others, *accepted])).lines
+    assert line.standing is Standing.WEAKENED
+    assert line.state.startswith(f"{len(losses)} partitions ")
+    assert WAIVER["who"] in line.state
 
 
 def test_a_cluster_that_was_stopped_in_order_needs_no_action(captured_logs: Path) -> None:
