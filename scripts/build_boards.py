@@ -77,14 +77,14 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "controls_by_day": {
         "day_start": _TIME,
         "control": _TEXT,
-        **dict.fromkeys(("broken", "undecided", "held"), _NUMBER),
+        **dict.fromkeys(("not_met", "weakened", "undecided", "met"), _NUMBER),
     },
     "controls_now": {
         "cluster": _TEXT,
         "day": "DATE",
         "control": _TEXT,
         "status": _TEXT,
-        "broken_days": _NUMBER,
+        "not_met_days": _NUMBER,
         "trend": _TEXT,
         "open_findings": _NUMBER,
         "worst_severity": _TEXT,

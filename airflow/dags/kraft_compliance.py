@@ -1,5 +1,5 @@
 """
-### kraft_compliance: whenever findings changed, which controls held
+### kraft_compliance: whenever findings changed, which controls were met
 
 Waits for the asset `kraft_audit_findings`, brings exposure and controls per cluster and day up to date (`risk`), and
 writes the pages of the day for the auditor (`pages`), each day a folder of its own that is never written again.

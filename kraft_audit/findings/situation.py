@@ -6,8 +6,9 @@ It is made once of a history and its folded findings; in a lake each history has
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import dropwhile
 from typing import Any, Final, NamedTuple
 
 from kraft_audit.findings.answer import AnswerLine, opening_lines
@@ -41,7 +42,7 @@ OTHER_FINDINGS: Final = len(NEEDS) - 2
 UNDECIDED_QUORUM: Final = len(NEEDS) - 1
 URGENT: Final = frozenset({Severity.CRITICAL, Severity.HIGH})
 EFFECT_OF_RULE: Final = {rule: text for rule, text, _ in EFFECTS}
-BEFORE_COMMAND: Final = "   kraft-audit "
+BEFORE_COMMAND: Final = "   "
 """What stands before a command in a line of the answer."""
 
 
@@ -224,20 +225,25 @@ def _first_sentence(lines: Sequence[AnswerLine]) -> str:
 
 
 def _what(folded: FoldedFindings, worst: Finding, same: Sequence[Finding]) -> str:
-    """How many partitions are affected and by which open incident; of any other rule what its worst finding says."""
     of_rule = [finding for finding in same if finding.rule == worst.rule]
-    count = len({finding.subject for finding in of_rule})
-    if worst.rule not in EFFECT_OF_RULE:
-        about = f"{worst.subject}: {worst.summary}" if worst.subject else worst.summary
-        return f"{about} (and {count - 1} more)" if count > 1 else about
-    effect = f"{plural(count, 'partition')} {EFFECT_OF_RULE[worst.rule]}"
     ids = {finding.incident_id for finding in of_rule}
-    cause = next((each.headline for each in _open(folded) if each.incident_id in ids), None)
-    return effect if cause is None else f"{effect}: {cause[:1].lower()}{cause[1:]}"
+    lasting = (each for each in folded.incidents if each.state is IncidentState.OPEN)
+    cause = next((each.headline for each in lasting if each.incident_id in ids), "")
+    count = len({finding.subject for finding in of_rule})
+    return what_of(worst.rule, worst.scope, worst.subject, worst.summary, count, cause)
 
 
-def _open(folded: FoldedFindings) -> Collection[Any]:
-    return [incident for incident in folded.incidents if incident.state is IncidentState.OPEN]
+def what_of(rule: str, scope: Scope, subject: str, summary: str, count: int, cause: str) -> str:
+    """What findings of one rule mean, in one clause: how many partitions are affected, and by which open incident.
+
+    Of any other rule it is what the worst finding says. `count` is how many subjects they are about, `cause` the
+    headline of the incident; empty without one.
+    """
+    if rule not in EFFECT_OF_RULE:
+        about = f"{subject}: {summary}" if subject and scope in (Scope.PARTITION, Scope.BROKER) else summary
+        return f"{about} (and {count - 1} more)" if count > 1 else about
+    effect = f"{plural(count, 'partition')} {EFFECT_OF_RULE[rule]}"
+    return f"{effect}: {cause[:1].lower()}{cause[1:]}" if cause else effect
 
 
 def cluster_row(title: str, situation: Situation) -> dict[str, Any]:
@@ -269,9 +275,10 @@ def needs_in_words(places: Sequence[int | None]) -> tuple[str, str]:
 def said_and_command(text: str) -> tuple[str, str]:
     """What a line of the answer says, and the command that it ends with; empty where it has none."""
     said, _, command = text.partition(BEFORE_COMMAND)
-    return said, f"{BEFORE_COMMAND.strip()} {command}" if command else ""
+    return said, command.strip()
 
 
 def _command(lines: Sequence[AnswerLine]) -> str:
     """The first command among the next steps of an answer; empty where there is none."""
-    return next((command for line in lines if (command := said_and_command(line.text)[1])), "")
+    steps = dropwhile(lambda line: line.word != "NEXT", lines)
+    return next((command for line in steps if (command := said_and_command(line.text)[1])), "")

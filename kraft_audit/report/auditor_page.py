@@ -1,6 +1,6 @@
 """What an auditor asks of one control over the whole fleet: what was tested, on what, for how long, with which result.
 
-A cluster whose log was not read, or that no rule of the control judged, is not judged: it never counts as held.
+A cluster whose log was not read, or that no rule of the control judged, is not judged: it never counts as met.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from kraft_audit.report.cluster_page import ClusterView, Control, RuleGroup
+from kraft_audit.report.cluster_page import ClusterView, RuleGroup
+from kraft_audit.report.control_state import Control, ControlStatus
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.frameworks import frameworks, requirements
 from kraft_audit.rules.registry import control_of, rules
@@ -22,8 +23,17 @@ from kraft_audit.text.readable import time_text
 
 CSV_FILE: Final = "controls.csv"
 CONTROLS_CSV_COLUMNS: Final = (
-    *("control", "cluster_id", "cluster", "result", "since_utc", "open_findings", "waived_findings", "undecided_cases"),
-    *("rules_checked", "period_from_utc", "period_to_utc", "voters_captured", "voters", "requirements"),
+    *("control", "cluster_id", "cluster", "result", "since_utc", "open_findings", "acknowledged_losses"),
+    *(
+        "waived_findings",
+        "undecided_cases",
+        "rules_checked",
+        "period_from_utc",
+        "period_to_utc",
+        "voters_captured",
+        "voters",
+    ),
+    "requirements",
 )
 """The columns of controls.csv, in order: part of the public interface."""
 SEVERE: Final = frozenset(severity.value for severity in Severity if severity.rank >= Severity.MEDIUM.rank)
@@ -31,7 +41,8 @@ SEVERE: Final = frozenset(severity.value for severity in Severity if severity.ra
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """One control of one cluster. `exceptions` break it, by rule; `waived` are accepted; times are the log's."""
+    """One control of one cluster. `exceptions` are open findings of severity medium and up, by rule;
+    `waived` are accepted, `acknowledged` losses among them; times are the log's."""
 
     cluster_id: str
     page_id: str
@@ -45,7 +56,7 @@ class ControlResult:
     voters: int | None
 
     @property
-    def result(self) -> str:
+    def result(self) -> ControlStatus:
         return self.control.status
 
 
@@ -57,8 +68,6 @@ class Audit:
 
     def add(self, view: ClusterView) -> None:
         """Add one cluster."""
-        begin, end = view.exposure.from_ms, view.exposure.to_ms
-        period = None if begin is None or end is None else (begin, end)
         captured, voters = view.voters_captured
         for name, control in zip(CONTROLS, view.controls, strict=True):
             self.results[name].append(
@@ -72,7 +81,7 @@ class Audit:
                     ),
                     tuple(finding for finding in view.waived if _is_of(finding["rule"], name)),
                     sum(group.count for group in view.undecided if _is_of(group.rule, name)),
-                    period,
+                    view.exposure.covered,
                     captured,
                     voters,
                 )
@@ -91,15 +100,23 @@ def _without_findings(group: RuleGroup) -> RuleGroup:
 def control_page(name: ControlName, results: Sequence[ControlResult]) -> dict[str, Any]:
     """One control's page as values for its template."""
     periods = [result.period for result in results if result.period is not None]
-    order = {"broken": 0, "undecided": 1, "not judged": 2, "held": 3}
+    order = list(ControlStatus)
     return {
         "title": name.replace("_", " "),
         "claim": CONTROLS[name],
         "required": [(f, f.controls.get(name, ()), f.not_mapped.get(name)) for f in frameworks()],
         "tests": [rule for rule in rules().values() if rule.control == name],
-        "results": sorted(results, key=lambda result: (order[result.result], result.title)),
+        "results": sorted(results, key=lambda result: (order.index(result.result), result.title)),
+        "statuses": [
+            ControlStatus.NOT_MET,
+            ControlStatus.WEAKENED,
+            ControlStatus.MET,
+            ControlStatus.UNDECIDED,
+            ControlStatus.NOT_JUDGED,
+        ],
         "counts": Counter(result.result for result in results),
         "period": (min(begin for begin, _ in periods), max(end for _, end in periods)) if periods else None,
+        "acknowledged": [(result, finding) for result in results for finding in result.control.acknowledged],
         "waived": [(result, finding) for result in results for finding in result.waived],
     }
 
@@ -119,7 +136,7 @@ def _csv_rows(audit: Audit) -> Iterator[tuple[Any, ...]]:
             begin, end = result.period or (None, None)
             yield (
                 *(name, result.cluster_id, result.title, result.result, time_text(result.control.since_ms)),
-                *(sum(group.count for group in result.exceptions), len(result.waived), result.undecided),
-                *(len(result.control.rules), time_text(begin), time_text(end)),
+                *(sum(group.count for group in result.exceptions), len(result.control.acknowledged)),
+                *(len(result.waived), result.undecided, len(result.control.rules), time_text(begin), time_text(end)),
                 *(result.captured_voters, result.voters, required),
             )

@@ -6,23 +6,24 @@ Plots are numbers, the place of each mark from 0 to 1000: the template draws the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.findings.answer import SHOW_FINDINGS, AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice
+from kraft_audit.findings.situation import Situation
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions, permission_lines
+from kraft_audit.report.control_state import Control, control_state
 from kraft_audit.report.partition_exposure import Exposure, PartitionLedger, cluster_exposure, partitions_at_risk
 from kraft_audit.report.report_source import ClusterInput
+from kraft_audit.report.weakness import Weakness, weakness
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import newest_watermark
-from kraft_audit.rules.frameworks import requirements
-from kraft_audit.rules.registry import control_of, rules
-from kraft_audit.rules.rule_model import ACCEPTED, CONTROLS, ControlName, Severity
+from kraft_audit.rules.rule_model import CONTROLS, Severity
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import natural
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
@@ -36,6 +37,8 @@ ADVICE_ON_PAGE: Final = 8
 LEADER_EPOCHS_SHOWN: Final = 100
 SETS_SHOWN: Final = 60
 HUES: Final = 6
+NEXT_WORD, AT_REST_WORD = "NEXT", "AT REST"
+"""How lines of the answer begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +59,6 @@ class RuleGroup:
     advised_otherwise: int
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """One control: held, broken, undecided or not judged, and by which rules; `rules` are those that were judged.
-
-    `requirements` are those of frameworks that it is evidence for. `since_ms` is when the oldest open cause began; the
-    rules `resolved_by` broke it before, until `resolved_ms`.
-    """
-
-    name: str
-    claim: str
-    status: str
-    since_ms: int | None
-    broken_by: tuple[str, ...]
-    waived_by: tuple[str, ...]
-    undecided_by: tuple[str, ...]
-    resolved_by: tuple[str, ...]
-    resolved_ms: int | None
-    rules: tuple[str, ...]
-    requirements: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterView:
     """Everything on a cluster's page. `is_read` is False if nothing of its log was read.
@@ -91,6 +73,7 @@ class ClusterView:
     name: str | None
     is_read: bool
     metadata_version: str | None
+    read_to_ms: int | None
     exposure: Exposure
     watermark: TableRow | None
     rounds: int
@@ -118,6 +101,8 @@ class ClusterView:
     permission_lines: tuple[PermissionLine, ...]
     labels: Mapping[str, str]
     picture: Picture | None
+    action: Situation | None
+    weakness: Weakness | None
 
     @property
     def voters_captured(self) -> tuple[int | None, int | None]:
@@ -130,6 +115,16 @@ class ClusterView:
         """The line of the answer that comes first on a page: the first that alarms, else what the quorum does."""
         alarming = (line for line in self.answer if line.severity is Severity.CRITICAL)
         return next(alarming, self.answer[0] if self.answer else None)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all of it was stopped in order: what its partitions then lack is no trouble."""
+        return any(line.word == AT_REST_WORD for line in self.answer)
+
+    @property
+    def next_line(self) -> AnswerLine | None:
+        """The line of the answer that says what to do first."""
+        return next((line for line in self.answer if line.word == NEXT_WORD), None)
 
     @property
     def worst(self) -> str | None:
@@ -153,7 +148,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     level = feature_level(history, METADATA_VERSION_FEATURE)
     judged = given.judged_rules if given.judged_rules is not None else frozenset(f["rule"] for f in given.findings)
     raised = {finding["rule"] for finding in given.findings if finding["status"] != "clear"}
-    watermark = newest_watermark(history)
+    watermark, exposure = newest_watermark(history), cluster_exposure(given)
+    controls = tuple(control_state(name, given.findings, judged, exposure.covered) for name in CONTROLS)
     open_incidents, resolved_incidents = _incidents(given, is_open=True), _incidents(given, is_open=False)
     numbered = (*open_incidents, *resolved_incidents[:SUBJECTS_SHOWN])
     return ClusterView(
@@ -163,7 +159,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         name=given.name,
         is_read=history.is_read,
         metadata_version=None if level is None else METADATA_VERSIONS.get(level, str(level)),
-        exposure=cluster_exposure(given),
+        read_to_ms=history.seen_ms,
+        exposure=exposure,
         watermark=watermark,
         rounds=len(history.rows("watermarks")),
         replicas=_replicas(history, watermark),
@@ -171,14 +168,12 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         voter_sets_left_out=max(0, len(sets) - SETS_SHOWN),
         leader_epochs=tuple(epochs[-LEADER_EPOCHS_SHOWN:]),
         leader_epochs_left_out=max(0, len(epochs) - LEADER_EPOCHS_SHOWN),
-        controls=tuple(_control(name, given.findings, judged) for name in CONTROLS),
+        controls=controls,
         open_counts={
             severity: sum(finding["severity"] == severity for finding in by_state["open"]) for severity in SEVERITIES
         },
         open_groups=_groups(by_state["open"]),
-        waived=tuple(
-            sorted(by_state["waived"] + by_state["acknowledged"], key=lambda f: (f["waiver"]["until"], f["rule"]))
-        ),
+        waived=tuple(sorted(by_state["waived"], key=lambda f: (f["waiver"]["until"], f["rule"]))),
         undecided=_groups(by_state["undecided"]),
         stopped_groups=_groups(by_state["folded"]),
         closed_groups=_groups(by_state["resolved"]),
@@ -194,6 +189,8 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,
         picture=picture_of(given.drawn or history, numbered, given.apart),
+        action=given.situation if given.situation.needs_action else None,
+        weakness=weakness(given, [loss for control in controls for loss in control.acknowledged]),
     )
 
 
@@ -227,32 +224,6 @@ def _group(severity: str, rule: str, group: list[TableRow]) -> RuleGroup:
         tuple(ordered[:SUBJECTS_SHOWN]),
         tuple(advice[:ADVICE_ON_PAGE]),
         sum(len(left_out.subjects) for left_out in advice[ADVICE_ON_PAGE:]),
-    )
-
-
-def _control(name: ControlName, findings: Sequence[TableRow], judged: Collection[str]) -> Control:
-    mine = [finding for finding in findings if control_of(finding["rule"]) == name]
-    weighs = [f for f in mine if RANK[f["severity"]] >= Severity.MEDIUM.rank]
-    broken = [f for f in weighs if f["state"] == "open" and f["status"] == "raised"]
-    waived = {f["rule"] for f in weighs if f["state"] in ACCEPTED}
-    undecided = {f["rule"] for f in mine if f["state"] == "undecided"}
-    began = [f["from_ms"] for f in broken if f["from_ms"] is not None]
-    resolved = [f for f in weighs if f["state"] == "resolved" and f["status"] == "raised"]
-    ended = [f["to_ms"] for f in resolved if f["to_ms"] is not None]
-    checked = tuple(rule.id for rule in rules().values() if rule.control == name and rule.id in judged)
-    status = "broken" if broken else "undecided" if undecided else "held" if checked else "not judged"
-    return Control(
-        name.replace("_", " "),
-        CONTROLS[name],
-        status,
-        min(began, default=None),
-        tuple(sorted({f["rule"] for f in broken})),
-        tuple(sorted(waived)),
-        tuple(sorted(undecided)),
-        tuple(sorted({f["rule"] for f in resolved})),
-        max(ended, default=None),
-        checked,
-        tuple(map(str, requirements(name))),
     )
 
 

@@ -9,25 +9,24 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kraft_audit.findings.situation import NEEDS, needs_in_words
+from kraft_audit.findings.situation import NEEDS, Situation, needs_in_words
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.report.cluster_page import RANK, ClusterView
-from kraft_audit.report.control_matrix import ROWS_MAX, Broken, broken_spans, control_cells
+from kraft_audit.report.cluster_page import ClusterView
+from kraft_audit.report.cluster_standing import Footing, advice_of, since_of, standing_of, state_in_words
+from kraft_audit.report.control_state import ControlStatus
+from kraft_audit.report.control_strips import ControlSpans, control_cells, control_spans
 from kraft_audit.report.fleet_trends import incident_spans, trends
-from kraft_audit.report.partition_exposure import Exposure, partition_minutes, spans
+from kraft_audit.report.partition_exposure import Exposure, partition_minutes
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.frameworks import requirements
-from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import ACCEPTED, CONTROLS, FindingState
-from kraft_audit.tables.gold import SEVERITIES
-from kraft_audit.text.readable import DAY_MS, HOUR_MS, is_time, plural
+from kraft_audit.rules.rule_model import CONTROLS
+from kraft_audit.text.readable import DAY_MS, HOUR_MS, plural
 
 BUCKETS_MAX: Final = 35
-"""The columns of the heat map: five weeks, or as many hours if all logs of the fleet are younger than that."""
-LEVELS: Final = 4
-CAPTURE_AGE_MAX_MS: Final = 2 * HOUR_MS
-"""An older capture has its age as a warning: runs are hourly."""
+"""Cells of a strip: five weeks, or as many hours if all logs of the fleet are younger than that."""
+AGE_MAX_MS: Final = 2 * HOUR_MS
+"""An older log or reading has its age as a warning: runs are hourly."""
 FLEET_INCIDENTS_SHOWN: Final = 40
 WAIVERS_SHOWN: Final = 100
 
@@ -49,6 +48,7 @@ class FleetIncident:
 class ClusterLine:
     """One cluster on the fleet's page.
 
+    `action` is what it needs now. `state` is one sentence that names its trouble, and `since_ms` is when that began.
     `incidents` are those that have a number on the cluster's page; `incident_times` (from, to; None while it lasts) are
     of all but stops in order.
     """
@@ -58,10 +58,13 @@ class ClusterLine:
     title: str
     name: str | None
     is_read: bool
-    worst: str | None
+    standing: Footing
+    action: Situation | None
+    state: str
+    since_ms: int | None
+    advice: str
     open_counts: Mapping[str, int]
     undecided: int
-    broken_controls: tuple[str, ...]
     open_rules: tuple[str, ...]
     partitions_at_risk: int
     partition_count: int | None
@@ -69,99 +72,110 @@ class ClusterLine:
     voters: int | None
     read_to_ms: int | None
     exposure: Exposure
-    incidents: tuple[FleetIncident, ...] = ()
-    incident_times: tuple[tuple[int | None, int | None], ...] = ()
-    labels: tuple[str, ...] = ()
-    need: int | None = None
-    answer: str = ""
-    metadata_version: str | None = None
-    leader: tuple[int, int] | None = None
-    lag: int | None = None
-    statuses: Mapping[str, str] = field(default_factory=dict)
-    broken: Broken = field(default_factory=dict)
+    incidents: tuple[FleetIncident, ...]
+    incident_times: tuple[tuple[int | None, int | None], ...]
+    labels: Mapping[str, str]
+    answer: str
+    metadata_version: str | None
+    leader: tuple[int, int] | None
+    lag: int | None
+    statuses: Mapping[str, ControlStatus]
+    control_spans: ControlSpans
 
     @property
-    def open_incidents(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(incident.headline for incident in self.incidents if incident.is_open))
+    def need(self) -> int | None:
+        """The place in NEEDS of what needs action; None where nothing does."""
+        return None if self.action is None else self.action.need
+
+    @property
+    def open_incidents(self) -> tuple[FleetIncident, ...]:
+        return tuple(incident for incident in self.incidents if incident.is_open and not incident.is_stop)
+
+    @property
+    def findings_in_words(self) -> str:
+        """Open findings by severity, and cases that could not be decided."""
+        counts = [f"{count} {severity}" for severity, count in self.open_counts.items() if count]
+        undecided = [f"{plural(self.undecided, 'case')} undecided"] if self.undecided else []
+        return ", ".join([*counts, *undecided]) or "none open"
+
+    @property
+    def quorum_in_words(self) -> str:
+        """Who leads, by how much a captured voter lags, and how many voters were captured."""
+        led = "no leader known" if self.leader is None else f"node {self.leader[0]} leads epoch {self.leader[1]}"
+        lag = f", lag {self.lag:,}" if self.lag else ""
+        voters = "voters not known"
+        if self.voters is not None:
+            voters = f"{self.captured_voters} of {plural(self.voters, 'voter')} captured"
+        return f"{led}{lag}; {voters}"
 
 
 @dataclass(slots=True)
 class Fleet:
-    """Sums that grow as clusters are added. A finding is held as two times and a severity, a cluster as one line."""
+    """Sums that grow as clusters are added: a cluster is held as one line."""
 
     lines: list[ClusterLine] = field(default_factory=list)
     rule_counts: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     rule_clusters: dict[str, list[tuple[ClusterLine, int]]] = field(default_factory=lambda: defaultdict(list))
     waivers: list[tuple[ClusterLine, TableRow]] = field(default_factory=list)
     expired: list[tuple[ClusterLine, TableRow]] = field(default_factory=list)
-    times: dict[str, tuple[list[int], list[int]]] = field(default_factory=lambda: defaultdict(lambda: ([], [])))
-    timeless: int = 0
 
     def add(self, given: ClusterInput, view: ClusterView) -> None:
         """Add one cluster."""
-        captured_voters, voters = view.voters_captured
-        line = ClusterLine(
-            cluster_id=view.cluster_id,
-            page_id=view.page_id,
-            title=view.title,
-            name=view.name,
-            is_read=view.is_read,
-            worst=view.worst,
-            open_counts=view.open_counts,
-            undecided=view.undecided_total,
-            broken_controls=tuple(control.name for control in view.controls if control.status == "broken"),
-            open_rules=tuple(dict.fromkeys(group.rule for group in view.open_groups)),
-            partitions_at_risk=view.partitions_at_risk,
-            partition_count=view.partition_count,
-            captured_voters=captured_voters,
-            voters=voters,
-            read_to_ms=given.history.seen_ms,
-            exposure=view.exposure,
-            labels=tuple(view.labels.values()),
-            incidents=tuple(_incident(row, number) for number, row in enumerate(view.numbered_incidents, start=1)),
-            incident_times=tuple(
-                (row["from_ms"], None if row["is_open"] else row["to_ms"] or row["from_ms"])
-                for row in (*view.open_incidents, *view.resolved_incidents)
-                if row["kind"] != IncidentKind.CLUSTER_STOP
-            ),
-            need=given.situation.need,
-            answer="" if view.headline is None else view.headline.text,
-            metadata_version=view.metadata_version,
-            leader=_leader(view),
-            lag=_lag(view),
-            statuses={control.name: control.status for control in view.controls},
-            broken=broken_spans(given.findings),
-        )
+        line = _line(given, view)
         self.lines.append(line)
         open_counts: dict[str, int] = defaultdict(int)
         for finding in given.findings:
-            if finding["status"] != "clear":
-                self._count(line, finding, open_counts)
+            if finding["status"] == "clear":
+                continue
+            state = finding["state"]
+            self.rule_counts[finding["rule"]][state] += 1
+            if state == "open":
+                open_counts[finding["rule"]] += 1
+                if finding.get("expired_waiver"):
+                    self.expired.append((line, finding))
+            if state == "waived":
+                self.waivers.append((line, finding))
         for rule, count in open_counts.items():
             self.rule_clusters[rule].append((line, count))
 
-    def _count(self, line: ClusterLine, finding: TableRow, open_counts: dict[str, int]) -> None:
-        state = finding["state"]
-        self.rule_counts[finding["rule"]][state] += 1
-        if state == "open":
-            open_counts[finding["rule"]] += 1
-            if finding.get("expired_waiver"):
-                self.expired.append((line, finding))
-        if state in ACCEPTED:
-            self.waivers.append((line, finding))
-        if state in (*ACCEPTED, FindingState.UNDECIDED, FindingState.FOLDED):
-            return
-        begun = finding["from_ms"]
-        if begun is None or not is_time(begun):
-            self.timeless += 1
-            return
-        ended = finding["to_ms"] if finding["to_ms"] is not None else finding.get("closed_ms")
-        if ended is None:
-            # A finding that lasts reaches the end of any axis. Of a resolved one without an end, only the start shows.
-            ended = begun if state == "resolved" else max(begun, (line.exposure.to_ms or begun) + 2 * 366 * DAY_MS)
-        starts, ends = self.times[finding["severity"]]
-        starts.append(begun)
-        ends.append(ended)
+
+def _line(given: ClusterInput, view: ClusterView) -> ClusterLine:
+    captured_voters, voters = view.voters_captured
+    standing = standing_of(view)
+    return ClusterLine(
+        cluster_id=view.cluster_id,
+        page_id=view.page_id,
+        title=view.title,
+        name=view.name,
+        is_read=view.is_read,
+        standing=standing,
+        action=view.action,
+        state=state_in_words(view),
+        since_ms=since_of(view),
+        advice=advice_of(view),
+        open_counts=view.open_counts,
+        undecided=view.undecided_total,
+        open_rules=tuple(dict.fromkeys(group.rule for group in view.open_groups)),
+        partitions_at_risk=view.partitions_at_risk,
+        partition_count=view.partition_count,
+        captured_voters=captured_voters,
+        voters=voters,
+        read_to_ms=view.read_to_ms,
+        exposure=view.exposure,
+        labels=view.labels,
+        incidents=tuple(_incident(row, number) for number, row in enumerate(view.numbered_incidents, start=1)),
+        incident_times=tuple(
+            (row["from_ms"], None if row["is_open"] else row["to_ms"] or row["from_ms"])
+            for row in (*view.open_incidents, *view.resolved_incidents)
+            if row["kind"] != IncidentKind.CLUSTER_STOP
+        ),
+        answer="" if view.headline is None else view.headline.text,
+        metadata_version=view.metadata_version,
+        leader=_leader(view),
+        lag=_lag(view),
+        statuses={control.name: control.status for control in view.controls},
+        control_spans=control_spans(given.findings),
+    )
 
 
 def _incident(row: TableRow, number: int) -> FleetIncident:
@@ -208,72 +222,40 @@ def known_incidents(lines: Sequence[ClusterLine]) -> list[dict[str, Any]]:
     ]
 
 
-def _matrix(lines: Sequence[ClusterLine], edges: Sequence[int], unit: str) -> list[dict[str, Any]]:
-    """The clusters with most trouble, each with its controls."""
-    return [
-        {"line": line, "cells": control_cells(line.statuses, line.broken, edges, _covered(line), unit)}
-        for line in lines[:ROWS_MAX]
-        if line.is_read
-    ]
-
-
-def _covered(line: ClusterLine) -> tuple[int, int] | None:
-    begin, end = line.exposure.from_ms, line.exposure.to_ms
-    return None if begin is None or end is None else (begin, end)
-
-
 def fleet_view(fleet: Fleet) -> dict[str, Any]:
     """The fleet's page as values for its template."""
-    lines = fleet.lines
+    lines = sorted(fleet.lines, key=_order)
     edges, step = _axis(lines)
     unit = "hour" if step == HOUR_MS else "day"
-    exposures = [(line, line.exposure.within(edges) if edges else []) for line in lines]
-    largest = max((value for _, values in exposures for value in values if value is not None), default=0.0)
-    exposures.sort(key=lambda row: _order(row[0]))
+    exposures = [line.exposure.within(edges) if edges else [] for line in lines]
     dated = [(incident, line) for line in lines for incident in line.incidents if not incident.is_stop]
     dated.sort(key=lambda row: (not row[0].is_open, -(row[0].from_ms or 0)))
     need, needs = needs_in_words([line.need for line in lines])
+    times = [each for line in lines for each in line.incident_times]
     return {
         "need": need,
         "needs": needs,
-        "sound": sum(line.need is None and line.is_read and not line.undecided for line in lines),
-        "matrix": _matrix([line for line, _ in exposures], edges, unit),
-        "matrix_left_out": max(0, len(lines) - ROWS_MAX),
-        "controls": [(name.replace("_", " "), " · ".join(map(str, requirements(name)))) for name in CONTROLS],
+        "standings": [(standing, sum(line.standing is standing for line in lines)) for standing in Footing],
+        "controls": [(name, " · ".join(map(str, requirements(name)))) for name in CONTROLS],
         "incidents": dated[:FLEET_INCIDENTS_SHOWN],
         "incidents_left_out": max(0, len(dated) - FLEET_INCIDENTS_SHOWN),
-        "lines": [
-            {"line": line, "strip": strip(values, largest), **_exposure_in_words(values, edges, unit)}
-            for line, values in exposures
+        "rows": [
+            {
+                "line": line,
+                "cells": control_cells(line.statuses, line.control_spans, edges, line.exposure.covered, unit),
+                "exposed": _exposure_in_words(values, edges, unit),
+            }
+            for line, values in zip(lines, exposures, strict=True)
         ],
         "edges": edges,
-        "capture_age_max_ms": CAPTURE_AGE_MAX_MS,
+        "age_max_ms": AGE_MAX_MS,
         "step": unit,
-        "largest": largest,
-        **_trends(fleet, [values for _, values in exposures], edges, unit),
-        "severities": SEVERITIES,
-        "quiet": sum(line.worst is None and line.is_read for line in lines),
-        "logless": sum(not line.is_read for line in lines),
-        "rules": sorted(
-            ((rule, counts, len(fleet.rule_clusters.get(rule, ()))) for rule, counts in fleet.rule_counts.items()),
-            key=lambda row: (-row[2], row[0]),
-        ),
-        "names": rules(),
+        **trends(incident_spans(times, edges[-1] if edges else 0), exposures, edges, unit),
         "waivers": sorted(fleet.waivers, key=lambda waived: waived[1]["waiver"]["until"])[:WAIVERS_SHOWN],
         "waived": len(fleet.waivers),
         "expired": sorted(fleet.expired, key=lambda waived: waived[1]["expired_waiver"]["until"])[:WAIVERS_SHOWN],
         "waivers_expired": len(fleet.expired),
-        "timeless": fleet.timeless,
-        "uncertain": sum(bool(line.undecided) for line in lines),
     }
-
-
-def _trends(
-    fleet: Fleet, exposures: Sequence[Sequence[float | None]], edges: Sequence[int], unit: str
-) -> dict[str, Any]:
-    findings = {severity: spans(*fleet.times.get(severity, ([], []))) for severity in SEVERITIES}
-    times = [each for line in fleet.lines for each in line.incident_times]
-    return trends(findings, incident_spans(times, edges[-1] if edges else 0), exposures, edges, unit)
 
 
 def _axis(lines: Sequence[ClusterLine]) -> tuple[list[int], int]:
@@ -297,41 +279,22 @@ def _credible_end(line: ClusterLine) -> int:
 
 
 def _order(line: ClusterLine) -> tuple[Any, ...]:
-    need = len(NEEDS) + 1 if line.need is None else line.need
-    worst = -1 if line.worst is None else RANK[line.worst]
-    counts = tuple(-line.open_counts[severity] for severity in SEVERITIES)
-    return (need, -worst, *counts, line.title)
+    """By blast radius: the worst need first, of equals the one that hits most partitions, then the oldest."""
+    place, hit = (len(NEEDS), 0) if line.action is None or line.need is None else (line.need, line.action.hit)
+    oldest = math.inf if line.since_ms is None else line.since_ms
+    standings = list(Footing)
+    return (place, standings.index(line.standing), -hit, -(line.partition_count or 0), oldest, line.title)
 
 
-def _exposure_in_words(values: Sequence[float | None], edges: Sequence[int], unit: str) -> dict[str, Any]:
-    """The strip in `words`, for people who cannot see it, and its `sum`; None where nothing is known."""
+def _exposure_in_words(values: Sequence[float | None], edges: Sequence[int], unit: str) -> str:
+    """How long partitions of one cluster were exposed in the time of the axis."""
     known = [(value, edge) for value, edge in zip(values, edges, strict=False) if value is not None]
     if not known:
-        return {"words": "not covered by the log", "sum": None}
+        return "not covered by the log"
     exposed = [(value, start) for value, start in known if value > 0]
     covered = plural(len(known), unit)
     if not exposed:
-        return {"words": f"no exposure in {covered}", "sum": 0.0}
+        return f"none in {covered}"
     worst, at_ms = max(exposed)
     at = f"{datetime.fromtimestamp(at_ms / 1000, UTC):{'%Y-%m-%d' if unit == 'day' else '%Y-%m-%d %H:00'}}"
-    words = f"exposed in {len(exposed)} of {covered}, most {partition_minutes(worst)} on {at}"
-    return {"words": words, "sum": sum(value for value, _ in exposed)}
-
-
-def strip(values: Sequence[float | None], largest: float) -> list[tuple[str, str]]:
-    """A strip of cells as one path for each level: hundreds of clusters stay small on the page."""
-    paths: dict[str, str] = {}
-    for place, value in enumerate(values):
-        kind = _level(value, largest)
-        paths[kind] = f"{paths.get(kind, '')}M{place * 10} 0h9v12h-9z"
-    return sorted(paths.items())
-
-
-def _level(value: float | None, largest: float) -> str:
-    """`level0` for no exposure, `level1` to LEVELS by powers of ten below the largest; `none` where it is not known."""
-    if value is None:
-        return "none"
-    if value <= 0 or largest <= 0:
-        return "level0"
-    share = math.log10(max(value, largest / 1000) / largest) / 3 + 1
-    return f"level{min(LEVELS, 1 + int(share * (LEVELS - 0.001)))}"
+    return f"exposed in {len(exposed)} of {covered}, most {partition_minutes(worst)} on {at}"

@@ -1,7 +1,8 @@
 """The results of all controls as OSCAL 1.2: a catalogue of our controls, an assessment plan and assessment results.
 
-A target is satisfied only where its control held. What is broken is not satisfied with the reason fail; what is
-undecided, or was not judged, is not satisfied with the reason other, and a remark says why. Ids come from what they
+A target is satisfied where its control is met, or is weakened: then an observation says by what. A control that is not
+met is not satisfied with the reason fail; one that is undecided, or was not judged, with the reason other, and a remark
+says why. Ids come from what they
 name (UUID version 5), and times from the lake's plan, or of log dirs from the newest log: the same lake gives the same
 bytes again.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft_audit.report.auditor_page import Audit, ControlResult
+from kraft_audit.report.control_state import ControlStatus
 from kraft_audit.report.report_source import AsOf
 from kraft_audit.rules.frameworks import frameworks
 from kraft_audit.rules.registry import rules
@@ -33,12 +35,20 @@ NO_PLAN: Final = (
     "No system security plan exists for these clusters: the population is what fleet.yaml, or the given path, holds."
 )
 TOOL_KEY: Final = ("component", TOOL)
-STATUS: Final = {"held": ("satisfied", "pass"), "broken": ("not-satisfied", "fail")}
-NOT_KNOWN: Final = ("not-satisfied", "other")
-"""State and reason of a target by its control's result; of any other result NOT_KNOWN."""
-WHY_NOT_KNOWN: Final = {
-    "undecided": "Undecided: the captures do not decide every case of this control. That is no failure, and no pass.",
-    "not judged": "Not judged: no rule of this control could be asked. That is no failure, and no pass.",
+STATUS: Final = {
+    ControlStatus.MET: ("satisfied", "pass"),
+    ControlStatus.WEAKENED: ("satisfied", "pass"),
+    ControlStatus.NOT_MET: ("not-satisfied", "fail"),
+    ControlStatus.UNDECIDED: ("not-satisfied", "other"),
+    ControlStatus.NOT_JUDGED: ("not-satisfied", "other"),
+}
+"""State and reason of a target by its control's result."""
+REMARKS: Final = {
+    ControlStatus.WEAKENED: "Weakened: the observations name what weakens this control. Nothing severe is open.",
+    ControlStatus.UNDECIDED: (
+        "Undecided: the captures do not decide every case of this control. That is no failure, and no pass."
+    ),
+    ControlStatus.NOT_JUDGED: "Not judged: no rule of this control could be asked. That is no failure, and no pass.",
 }
 
 
@@ -170,15 +180,15 @@ def _result(of_cluster: Sequence[ControlResult], at: str) -> dict[str, Any]:
 
 
 def _finding(name: ControlName, result: ControlResult, observations: Sequence[str]) -> dict[str, Any]:
-    state, reason = STATUS.get(result.result, NOT_KNOWN)
+    state, reason = STATUS[result.result]
     status = {"state": state, "reason": reason}
-    if (state, reason) == NOT_KNOWN:
-        status["remarks"] = WHY_NOT_KNOWN[result.result]
+    if result.result in REMARKS:
+        status["remarks"] = REMARKS[result.result]
     elif result.waived:
         status["remarks"] = f"{plural(len(result.waived), 'finding')} waived: an accepted risk is no exception here."
     return {
         "uuid": _id("finding", result.page_id, name),
-        "title": f"{_title(name)}: {result.result}",
+        "title": f"{_title(name)}: {result.result.words}",
         "description": CONTROLS[name],
         "origins": [_origin()],
         "target": {"type": "objective-id", "target-id": _objective(name), "status": status},
@@ -187,7 +197,7 @@ def _finding(name: ControlName, result: ControlResult, observations: Sequence[st
 
 
 def _observations(name: ControlName, result: ControlResult, subject: str, at: str) -> Iterator[dict[str, Any]]:
-    """What was tested, and then each rule with exceptions, with undecided cases, and with waived findings."""
+    """What was tested, then each rule with exceptions, acknowledged losses, undecided cases and waived findings."""
     checked = result.control.rules
     voters = "" if result.voters is None else f" {result.captured_voters} of {result.voters} voters were captured."
     tested = f"{plural(len(checked), 'rule')} asked: {', '.join(checked) or 'none'}.{voters}"
@@ -198,6 +208,10 @@ def _observations(name: ControlName, result: ControlResult, subject: str, at: st
         said += f" The oldest began at {began}." if began else ""
         key = (result.page_id, name, "open", str(place), group.rule)
         yield _observation(key, f"{group.rule} {_line(group.name)}", said, (group.rule,), subject, at)
+    for place, loss in enumerate(result.control.acknowledged):
+        said = f"{_line(loss['subject'])} {_line(loss['summary'])} Acknowledged by {_waiver(loss)}."
+        key = (result.page_id, name, "acknowledged", str(place), loss["rule"])
+        yield _observation(key, "A loss that was acknowledged", said, (loss["rule"],), subject, at)
     for rule in result.control.undecided_by:
         said = "A case that the captures do not decide."
         yield _observation((result.page_id, name, "undecided", rule), f"{rule} undecided", said, (rule,), subject, at)

@@ -89,6 +89,11 @@ class Exposure:
     spans: Spans
     by_day: Mapping[int, float] | None = None
 
+    @property
+    def covered(self) -> tuple[int, int] | None:
+        """The first and the last time of the log; None where it has none."""
+        return None if self.from_ms is None or self.to_ms is None else (self.from_ms, self.to_ms)
+
     def within(self, edges: Sequence[int]) -> list[float | None]:
         """Partition-minutes between edges; None where the log does not cover that time."""
         from_ms, to_ms = self.from_ms, self.to_ms

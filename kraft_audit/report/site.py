@@ -37,7 +37,8 @@ from kraft_audit.report.cluster_page import (
     interval_plot,
     voter_plot,
 )
-from kraft_audit.report.fleet_page import ClusterLine, Fleet, fleet_view, known_incidents
+from kraft_audit.report.cluster_standing import advice_of, since_of, standing_of, state_in_words
+from kraft_audit.report.fleet_page import AGE_MAX_MS, ClusterLine, Fleet, fleet_view, known_incidents
 from kraft_audit.report.oscal import OSCAL_FOLDER, oscal_documents, write_document
 from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
@@ -87,6 +88,11 @@ def time_of(value: int | None) -> str:
     if value is None:
         return "not known"
     return f"{when(value)} UTC" if value and is_time(value) else f"{value} ms"
+
+
+def age(length_ms: int) -> str:
+    """How long ago something was, in its largest unit."""
+    return f"{' '.join(duration(length_ms).split()[:2])} ago"
 
 
 def nodes(ids: Sequence[int] | None) -> str:
@@ -145,6 +151,7 @@ def environment() -> Environment:
     templates.filters.update(
         time=time_of,
         length=duration,
+        age=age,
         nodes=nodes,
         known=lambda value: "not known" if value is None else value,
         counted="{:,}".format,
@@ -196,6 +203,11 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
                 page_of(given.page_id),
                 "cluster.html",
                 view=view,
+                standing=standing_of(view),
+                state=state_in_words(view),
+                since_ms=since_of(view),
+                advice=advice_of(view),
+                age_max_ms=AGE_MAX_MS,
                 interval=interval_plot(view),
                 voters=voter_plot(view.voter_sets),
                 epochs=epoch_plot(view.leader_epochs),
@@ -224,7 +236,8 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
             counts=fleet.rule_counts.get(row["rule"], {}),
             where=sorted(where, key=lambda counted: (-counted[1], counted[0].cluster_id)),
         )
-    site.write("rules/index.html", "rules.html", rules=rule_rows(), counts=fleet.rule_counts)
+    clusters = {rule: len(counted) for rule, counted in fleet.rule_clusters.items()}
+    site.write("rules/index.html", "rules.html", rules=rule_rows(), counts=fleet.rule_counts, clusters=clusters)
     return fleet.lines
 
 

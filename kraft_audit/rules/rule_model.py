@@ -95,8 +95,9 @@ CONTROLS: Final[Mapping[ControlName, str]] = {
 }
 """The controls that an auditor asks for, each with its claim, in the order in which reports show them.
 
-Findings of severity medium and up that are not waived break a control. It is undecided where it is not broken and a
-rule of it is undecided; else it held.
+A control is not met while a finding of severity high or critical is open: a loss is, until a person acknowledges it.
+Otherwise it is undecided if one of its rules is. Otherwise open findings of severity medium and acknowledged losses
+weaken it. Otherwise it is met.
 """
 
 RuleSettings = Mapping[str, float]

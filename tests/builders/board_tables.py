@@ -44,7 +44,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     words: dict[str, tuple[str, ...]] = {
         "cluster_id": ("a", "a", "b"),
         "severity": ("critical", "high", "low"),
-        "status": ("raised", "raised", "raised") if table.name == "findings" else ("broken", "held", "undecided"),
+        "status": ("raised", "raised", "raised") if table.name == "findings" else ("not_met", "met", "undecided"),
         "state": ("open", "waived", "open"),
         "grade": ("possible", "unflushed", "proven"),
         "ended_by": ("burnt", "truncated", "open"),

@@ -1,4 +1,4 @@
-"""`partition_risk` and `cluster_compliance`: how exposed each cluster was on each day, and which controls held.
+"""`partition_risk` and `cluster_compliance`: how exposed each cluster was on each day, and which controls were met.
 
 SQL over the lake's own tables, across clusters and time. Only clusters that a plan has read
 since, or whose findings changed, are computed again. A row is written only if it differs, so that a second run changes
@@ -23,6 +23,7 @@ from kraft_audit.lake.progress import failpoint
 from kraft_audit.lake.views import TableReference, query_of
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.rules.registry import rules
+from kraft_audit.rules.rule_model import LOSS
 from kraft_audit.tables.bronze import BATCHES, CAPTURES, PLANS
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import (
@@ -162,7 +163,7 @@ class RiskTables:
             "log_begins": self._log_begins(closed, changed),
         }
         inputs = self._inputs(closed, CAPTURES.name, FINDINGS.name)
-        query = GoldQuery("cluster_compliance", values, inputs, where=_of_clusters(changed))
+        query = GoldQuery("cluster_compliance", values, inputs, {"loss": sql_text(LOSS)}, _of_clusters(changed))
         self._merge(CLUSTER_COMPLIANCE, query, changed)
 
     def _inputs(self, closed: ClosedPlans, *names: str) -> dict[str, LakeInput]:

@@ -40,7 +40,8 @@ judged AS (
 ),
 controls AS (
     SELECT cluster_id, max(day) AS judged_day,
-        count(*) FILTER (WHERE status = 'broken') AS broken_controls,
+        count(*) FILTER (WHERE status = 'not_met') AS not_met_controls,
+        count(*) FILTER (WHERE status = 'weakened') AS weakened_controls,
         count(*) FILTER (WHERE status = 'undecided') AS undecided_controls
     FROM judged WHERE day = newest_day
     GROUP BY cluster_id
@@ -57,7 +58,8 @@ SELECT known.cluster_id,
     coalesce(found.open_critical, 0) AS open_critical, coalesce(found.open_high, 0) AS open_high,
     coalesce(found.open_medium, 0) AS open_medium, coalesce(found.open_low, 0) AS open_low,
     coalesce(found.undecided, 0) AS undecided_findings, coalesce(found.waived, 0) AS waived_findings,
-    controls.judged_day, coalesce(controls.broken_controls, 0) AS broken_controls,
+    controls.judged_day, coalesce(controls.not_met_controls, 0) AS not_met_controls,
+    coalesce(controls.weakened_controls, 0) AS weakened_controls,
     coalesce(controls.undecided_controls, 0) AS undecided_controls
 FROM known
 LEFT JOIN ({clusters}) AS named ON known.cluster_id = named.cluster_id

@@ -25,7 +25,7 @@ for (const table of document.querySelectorAll("table[data-paged]")) {
   const select = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     shown = rows.filter((row) => {
-      const fits = (!filter.value || row.dataset.worst === filter.value) && words.every((word) => texts.get(row).includes(word));
+      const fits = (!filter.value || row.dataset.standing === filter.value) && words.every((word) => texts.get(row).includes(word));
       row.classList.toggle("out", !fits);
       return fits;
     });
@@ -67,12 +67,16 @@ for (const button of document.querySelectorAll("button.copy")) {
   });
   button.hidden = false;
 }
-// What is folded on the screen is open on paper, and a link into a folded part opens it.
-addEventListener("beforeprint", () => { for (const folded of document.querySelectorAll("details")) folded.open = true; });
+// What is folded stays off the paper: one button unfolds all of it. A link into a folded part opens that part.
+const unfold = document.querySelector("button.unfold");
+if (unfold) {
+  unfold.addEventListener("click", () => { for (const folded of document.querySelectorAll("details")) folded.open = true; });
+  unfold.hidden = false;
+}
 const reveal = () => {
   const target = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
-  const folded = target && (target.matches("details") ? target : target.closest("details"));
-  if (folded) folded.open = true;
+  for (let folded = target && target.closest("details"); folded; folded = folded.parentElement.closest("details")) folded.open = true;
+  if (target) target.scrollIntoView();
 };
 addEventListener("hashchange", reveal);
 reveal();

@@ -17,6 +17,7 @@ from trestle.oscal.catalog import Catalog
 
 from kraft_audit.report.auditor_page import Audit, ControlResult
 from kraft_audit.report.cluster_page import cluster_view
+from kraft_audit.report.control_state import ControlStatus
 from kraft_audit.report.oscal import CATALOG, OSCAL_VERSION, PLAN, RESULTS, oscal_documents
 from kraft_audit.report.report_source import AsOf, ClusterInput
 from kraft_audit.report.site import write_site
@@ -36,7 +37,7 @@ def _audit(given: ClusterInput) -> Audit:
     return audit
 
 
-def _with_status(audit: Audit, status: str) -> Audit:
+def _with_status(audit: Audit, status: ControlStatus) -> Audit:
     def changed(result: ControlResult) -> ControlResult:
         return replace(result, control=replace(result.control, status=status))
 
@@ -94,20 +95,23 @@ def test_the_library_reads_what_a_report_writes(last_replica: ClusterInput, tmp_
 @pytest.mark.parametrize(
     ("status", "target"),
     [
-        ("held", ("satisfied", "pass")),
-        ("broken", ("not-satisfied", "fail")),
+        ("met", ("satisfied", "pass")),
+        ("weakened", ("satisfied", "pass")),
+        ("not_met", ("not-satisfied", "fail")),
         ("undecided", ("not-satisfied", "other")),
-        ("not judged", ("not-satisfied", "other")),
+        ("not_judged", ("not-satisfied", "other")),
     ],
 )
-def test_only_what_held_is_satisfied(last_replica: ClusterInput, status: str, target: tuple[str, str]) -> None:
-    documents = oscal_documents(_with_status(_audit(last_replica), status), AS_OF)
+def test_only_what_is_met_or_weakened_is_satisfied(
+    last_replica: ClusterInput, status: str, target: tuple[str, str]
+) -> None:
+    documents = oscal_documents(_with_status(_audit(last_replica), ControlStatus(status)), AS_OF)
     (result,) = documents[RESULTS]["assessment-results"]["results"]
     assert len(result["findings"]) == len(CONTROLS)
     for finding in result["findings"]:
         found = finding["target"]["status"]
         assert (found["state"], found["reason"]) == target
-        assert ("remarks" in found) or target[1] != "other"
+        assert ("remarks" in found) == (status not in ("met", "not_met"))
 
 
 def test_results_are_those_of_the_control_pages(last_replica: ClusterInput) -> None:
@@ -115,11 +119,11 @@ def test_results_are_those_of_the_control_pages(last_replica: ClusterInput) -> N
     assert len({control.status for control in view.controls}) > 1
     (result,) = oscal_documents(_audit(last_replica), AS_OF)[RESULTS]["assessment-results"]["results"]
     for control, finding in zip(view.controls, result["findings"], strict=True):
-        assert (finding["target"]["status"]["state"] == "satisfied") == (control.status == "held")
+        assert (finding["target"]["status"]["state"] == "satisfied") == (control.status in ("met", "weakened"))
         observed = {each["observation-uuid"] for each in finding["related-observations"]}
         seen = [each for each in result["observations"] if each["uuid"] in observed]
         named = {prop["value"] for each in seen for prop in each.get("props", ())}
-        assert named == {*control.broken_by, *control.undecided_by, *control.waived_by}
+        assert named == {*control.not_met_by, *control.weakened_by, *control.undecided_by, *control.waived_by}
 
 
 def test_times_are_those_of_the_plan_and_not_of_the_clock(last_replica: ClusterInput) -> None:

@@ -70,7 +70,7 @@ def test_a_run_ends_with_the_answer(demo: DemoLake, samples: Path) -> None:
     first, *actions, found, read, pages = demo.printed.splitlines()
     assert first == "3 of 5 clusters need action"
     assert [line.split()[0] for line in actions] == NEED_ACTION
-    of_voters = "voters: only {2 3} of {1 2 3} are near the committed end 63: one more failure stops the quorum"
+    of_voters = "only {2 3} of {1 2 3} are near the committed end 63: one more failure stops the quorum"
     assert actions == [
         "  elr         9 partitions may have lost acknowledged records, since 2026-11-21 01:34:15 UTC.   "
         f"kraft-audit recover-plan {samples / 'elr-29-stopped.tgz'}",

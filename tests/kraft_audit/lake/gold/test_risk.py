@@ -275,15 +275,23 @@ def compliance_by_hand(findings: list[dict[str, Any]], ends: dict[str, int]) -> 
                 mine = [f for f in mine if _lasts(f, day, last)]
                 raised = [f for f in mine if f["status"] == "raised"]
                 waived = [f for f in raised if f["state"] == "waived" and day.isoformat() <= f["waiver"]["until"]]
-                broken = [f for f in raised if f not in waived and f["severity"] != "low"]
+                active = [f for f in raised if f not in waived and f["severity"] != "low"]
+                severe = [f for f in active if f["severity"] in ("high", "critical")]
+                losses = [f for f in waived if f["rule"] == "KP020" and _begins(f, last) == day]
+                weakening = [f for f in active if f not in severe] + losses
                 unsure = [f for f in mine if f["status"] == "undecided"]
-                running = running + 1 if broken else 0
-                status = "broken" if broken else "undecided" if unsure else "held"
-                trend = "first" if before is None else ("same", "worse", "better")[_sign(len(broken) - before)]
-                before = len(broken)
-                rules = [sorted({f["rule"] for f in chosen}) for chosen in (broken, waived, unsure)]
-                table[cluster, day, control] = (status, *rules, len(broken), len(waived), trend, running)
+                running = running + 1 if severe else 0
+                status = "not_met" if severe else "undecided" if unsure else "weakened" if weakening else "met"
+                trend = "first" if before is None else ("same", "worse", "better")[_sign(len(active) - before)]
+                before = len(active)
+                rules = [sorted({f["rule"] for f in chosen}) for chosen in (severe, weakening, waived, unsure)]
+                counts = (len(active), len(losses), len(waived))
+                table[cluster, day, control] = (status, *rules, *counts, trend, running)
     return table
+
+
+def day_of(time_ms: int) -> date:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).date()
 
 
 def _sign(number: int) -> int:
@@ -291,29 +299,32 @@ def _sign(number: int) -> int:
 
 
 def _lasts(row: dict[str, Any], day: date, last: date) -> bool:
-    def day_of(time_ms: int) -> date:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).date()
-
-    begin = min(last, day_of(row["from_ms"] if row["from_ms"] is not None else row["first_seen_ms"]))
+    begin = _begins(row, last)
     end = day_of(row["to_ms"] - 1) if row["is_over"] else last
     return begin <= day <= max(begin, min(end, last))
+
+
+def _begins(row: dict[str, Any], last: date) -> date:
+    return min(last, day_of(row["from_ms"] if row["from_ms"] is not None else row["first_seen_ms"]))
 
 
 def compliance_in(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     names = (
         "status",
-        "broken_by",
+        "not_met_by",
+        "weakened_by",
         "waived_by",
         "undecided_by",
         "open_findings",
+        "acknowledged_losses",
         "waived_findings",
         "trend",
-        "broken_days",
+        "not_met_days",
     )
     return {tuple(row[name] for name in CLUSTER_COMPLIANCE.key): tuple(row[name] for name in names) for row in rows}
 
 
-def test_controls_hold_and_break_day_by_day(small: SmallLake, engine: NewEngine) -> None:
+def test_controls_are_met_weakened_and_not_met_day_by_day(small: SmallLake, engine: NewEngine) -> None:
     risk = RiskTables(GoldLake(small.lake, lambda: engine(small.lake)))
     ends = {"a": START + 5 * DAY_MINUTES + 10, "healthy": START + DAY_MINUTES + 5}
     until = (date(1970, 1, 1) + timedelta(days=20_003)).isoformat()
@@ -326,6 +337,15 @@ def test_controls_hold_and_break_day_by_day(small: SmallLake, engine: NewEngine)
         finding(5, "a", "KV008", "critical", (None, None)),
         finding(6, "a", "KQ002", "critical", (2.0, None), status="undecided"),
         finding(7, "a", "KB003", "medium", (0.5, None)),
+        finding(
+            8,
+            "a",
+            "KP020",
+            "critical",
+            (4.2, None),
+            **{**waived, "waiver": {**waived["waiver"], "until": "9999-12-31"}},
+        ),
+        finding(9, "healthy", "KP020", "high", (0.1, None)),
     ]
     for cluster, end in ends.items():
         small.end(cluster, end)
@@ -334,19 +354,19 @@ def test_controls_hold_and_break_day_by_day(small: SmallLake, engine: NewEngine)
     assert risk.update() == [CLUSTER_COMPLIANCE.name] or small.lake.exists(PARTITION_RISK.name)
     assert compliance_in(small.rows(CLUSTER_COMPLIANCE)) == compliance_by_hand(findings, ends)
     worst = {row["worst_severity"] for row in small.rows(CLUSTER_COMPLIANCE) if row["control"] == "durability"}
-    assert worst == {None, "critical", "medium"}
+    assert worst == {None, "critical", "high", "medium"}
     version = small.lake.open(CLUSTER_COMPLIANCE.name).version()
     risk.update()
     assert small.lake.open(CLUSTER_COMPLIANCE.name).version() == version
-    # A waiver that expires breaks the control without any plan.
+    # A waiver that expires weakens the control without any plan.
     findings[2].update(state="open", waiver=None, changed_ms=2)
     small.write_findings(findings, mode="overwrite")
     risk.update()
     assert compliance_in(small.rows(CLUSTER_COMPLIANCE)) == compliance_by_hand(findings, ends)
 
 
-def test_no_control_held_where_nothing_of_the_log_was_read(small: SmallLake, engine: NewEngine) -> None:
-    """One row a control on the day on which that was seen, and none that held."""
+def test_no_control_is_met_where_nothing_of_the_log_was_read(small: SmallLake, engine: NewEngine) -> None:
+    """One row a control on the day on which that was seen, and none that is met."""
     seen_ms = (START + DAY_MINUTES) * MINUTE_MS
     small.write(CAPTURES, [{"cluster_id": "unread", "plan": 1, "read_to_ms": seen_ms}])
     small.close("unread")

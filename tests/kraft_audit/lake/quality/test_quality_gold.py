@@ -80,12 +80,13 @@ def built(small_corpus: Path, without_spark: ModuleType, tmp_path_factory: pytes
     parts = {"last_replica_minutes": 10.0, "offline_minutes": 0.0, "under_min_isr_minutes": 25.0}
     where = {"topic": "t", "rack": "", "partitions": 2, **parts, "exposure_minutes": 30.0, "plan": 1}
     write(lake, PARTITION_RISK.name, [{"cluster_id": cluster_id, "day": DAYS[0], **where} for cluster_id in ids(lake)])
-    held = {
-        "status": "held", "broken_by": [], "waived_by": [], "undecided_by": [], "open_findings": 0,
-        "waived_findings": 0, "low_findings": 0, "trend": "same", "broken_days": 0, "as_of_ms": 0, "plan": 1,
+    met = {
+        "status": "met", "not_met_by": [], "weakened_by": [], "waived_by": [], "undecided_by": [],
+        "open_findings": 0, "acknowledged_losses": 0,
+        "waived_findings": 0, "low_findings": 0, "trend": "same", "not_met_days": 0, "as_of_ms": 0, "plan": 1,
     }  # fmt: skip
     days = [
-        {"cluster_id": cluster_id, "day": day, "control": control, **held}
+        {"cluster_id": cluster_id, "day": day, "control": control, **met}
         for cluster_id in ids(lake)
         for day in DAYS
         for control in CONTROLS
