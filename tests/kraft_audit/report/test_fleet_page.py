@@ -107,7 +107,8 @@ def test_a_loss_that_a_person_acknowledged_weakens_in_its_own_time(captured_logs
     assert at_that_time.status is ControlStatus.WEAKENED
     assert {row["subject"] for row in at_that_time.acknowledged} <= {row["subject"] for row in losses}
     assert (later.status, later.acknowledged) == (ControlStatus.MET, ())
-    (line,) = _fleet(replace(given, findings=[*others, *accepted])).lines
+    calm = replace(given.situation, need=None)
+    (line,) = _fleet(replace(given, findings=[*others, *accepted], situation=calm)).lines
     assert line.standing is Footing.WEAKENED
     assert line.state.startswith(f"{len(losses)} partitions ")
     assert WAIVER["who"] in line.state
