@@ -1,21 +1,23 @@
-"""The lanes of nodes: what a controller's captured disks prove, and what a broker's registrations in the log say.
+"""The lanes of controllers: what their captured disks prove. Which epochs each led, when it was a voter, what it holds.
 
-Of a controller that is which epochs it led, and when it was a voter.
+A leader's LeaderChange proves its election, on whichever branch it stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
 
+from kraft_audit.capture.disk_trust import DiskTrust, disk_trust
 from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.plan import identity_of, replica_identity
 from kraft_audit.picture.happened import Band, BandKind, Lane, Mark, MarkKind, merged
+from kraft_audit.picture.log_branches import PartedRun, parted_logs, times_held
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import newest_captures, newest_watermark, replica_end
-from kraft_audit.rules.columns.log_batches import canonical_log, log_batches
-from kraft_audit.rules.columns.nodes import BrokerStates, broker_states, is_active
+from kraft_audit.rules.columns.captures import lacks_its_log, newest_captures, newest_watermark, replica_end
+from kraft_audit.rules.columns.log_batches import canonical_log
+from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.voter_sets import canonical_sets
 from kraft_audit.text.readable import is_time, offset_span, plural
 
@@ -39,6 +41,25 @@ class _Member:
     is_voter: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Disk:
+    """What is known of one disk: its newest capture, or None where only an earlier capture has it, or none at all.
+
+    `first_ms` and `last_ms` are the times of the first record that it ever held and of the last one that it held when
+    it was captured last; `end_offset` is the end of its log then. `runs` are what it held of branches.
+    """
+
+    capture: TableRow | None
+    first_ms: int | None = None
+    last_ms: int | None = None
+    end_offset: int | None = None
+    runs: Sequence[PartedRun] = field(default=())
+
+    @property
+    def is_known(self) -> bool:
+        return self.capture is not None or self.last_ms is not None
+
+
 def controller_lanes(history: ClusterHistory, from_ms: int, to_ms: int) -> Iterator[Lane]:
     """A lane for each voter's disk and each captured controller, by id.
 
@@ -50,8 +71,19 @@ def controller_lanes(history: ClusterHistory, from_ms: int, to_ms: int) -> Itera
     for key in keys:
         own = [epoch for epoch in led if _disk_that_led(epoch, members) == key]
         is_shared = sum(id_ == key[0] for id_, _ in keys) > 1
-        lane = _lane(history, key, members[key], own, is_shared=is_shared, from_ms=from_ms, to_ms=to_ms)
-        yield replace(lane, standing=f"{key[1][:4]}…: {lane.standing}") if is_shared and key[1] else lane
+        disk = _disk(history, key)
+        begin = _begins_ms(history, key, members[key], from_ms, is_shared=is_shared)
+        if begin is not None and disk.first_ms is not None:
+            begin = max(begin, disk.first_ms)
+        bands = [] if begin is None else list(_held_bands(disk, members[key], begin, to_ms))
+        bands += [Band(BandKind.LEADER, epoch.from_ms, epoch.to_ms, f"leader, epoch {epoch.epoch}") for epoch in own]
+        bands += [Band(BandKind.DIVERGED, run.from_ms, max(run.from_ms + 1, run.to_ms)) for run in disk.runs]
+        standing, alarms = _standing(history, disk, is_voter=members[key][-1].is_voter)
+        name = f"{key[1][:4]}…: " if is_shared and key[1] else ""
+        end_label = "" if disk.last_ms is None or not disk.end_offset else f"log ends at {disk.end_offset}"
+        role = "voter" if members[key][-1].is_voter else "observer"
+        marks = tuple(_marks(disk, members[key], own, to_ms))
+        yield Lane(str(key[0]), role, tuple(bands), marks, disk.last_ms, end_label, name + standing, alarms)
 
 
 def _keys(history: ClusterHistory, led: Sequence[_Led]) -> list[VoterKey]:
@@ -76,40 +108,51 @@ def _disk_that_led(epoch: _Led, members: Mapping[VoterKey, Sequence[_Member]]) -
     return next(iter((*voters, *own)), None)
 
 
-def _lane(
-    history: ClusterHistory,
-    key: VoterKey,
-    members: Sequence[_Member],
-    led: Sequence[_Led],
-    *,
-    is_shared: bool,
-    from_ms: int,
-    to_ms: int,
-) -> Lane:
-    capture = _capture_of(history, key)
-    marks = [
-        Mark(MarkKind.ADDED if after.is_voter else MarkKind.REMOVED, after.from_ms)
-        for before, after in pairwise(members)
-        if before.is_voter is not after.is_voter
+def _disk(history: ClusterHistory, key: VoterKey) -> _Disk:
+    """What the newest capture of a disk holds; where a capture holds no record, when it held any before."""
+    captures = [
+        row
+        for row in newest_captures(history)
+        if row["accepted"] and row["node_id"] == key[0] and (key[1] is None or row["directory_id"] == key[1])
     ]
-    marks += [Mark(MarkKind.ELECTED, epoch.from_ms) for epoch in led]
-    ends_ms = None if capture is None else _end_ms(capture)
-    bands: list[Band] = []
-    if capture is not None:
-        begin = from_ms if members[0].is_voter else _first_seen_ms(history, key, members, from_ms, is_shared=is_shared)
-        until = to_ms if ends_ms is None else ends_ms
+    capture = captures[-1] if captures else None
+    identity = replica_identity(*key, "", "") if capture is None else identity_of(capture)
+    times, logs = times_held(history, identity), parted_logs(history)
+    runs = () if logs is None else tuple(logs.runs_of(identity))
+    first_ms, last_ms, end_offset = times or (None, None, None)
+    time = None if capture is None else capture["last_timestamp_ms"]
+    if capture is not None and time is not None and is_time(time) and time > 0:
+        last_ms, end_offset = time, replica_end(capture)
+    return _Disk(capture, first_ms, last_ms, end_offset, runs)
+
+
+def _held_bands(disk: _Disk, members: Sequence[_Member], begin: int, to_ms: int) -> Iterator[Band]:
+    """Follower or observer, as far as a disk holds the log. A disk that holds a snapshot alone has no end in time."""
+    until = disk.last_ms
+    if until is None and disk.capture is not None and disk_trust(disk.capture) is DiskTrust.READ:
+        until = None if lacks_its_log(disk.capture) else to_ms
+    if until is not None:
         kinds = {True: BandKind.FOLLOWER, False: BandKind.OBSERVER}
         held = [Band(kinds[m.is_voter], max(m.from_ms, begin), min(m.to_ms, until)) for m in members]
-        bands += merged(held)
-    bands += [Band(BandKind.LEADER, epoch.from_ms, epoch.to_ms, f"leader, epoch {epoch.epoch}") for epoch in led]
-    standing, alarms = _standing(history, capture)
-    if capture is not None and (parted := _parted_ms(history, capture)) is not None:
-        at, offset = parted
-        bands.append(Band(BandKind.DIVERGED, at, max(at + 1, ends_ms or to_ms), "diverged"))
-        standing, alarms = f"diverged at {offset}", True
-    role = "voter" if members[-1].is_voter else "observer"
-    end_label = "" if capture is None else f"log ends at {replica_end(capture)}"
-    return Lane(str(key[0]), role, tuple(bands), tuple(marks), ends_ms, end_label, standing, alarms)
+        yield from merged(held)
+
+
+def _marks(disk: _Disk, members: Sequence[_Member], led: Sequence[_Led], to_ms: int) -> Iterator[Mark]:
+    for before, after in pairwise(members):
+        if before.is_voter is not after.is_voter:
+            yield Mark(MarkKind.ADDED if after.is_voter else MarkKind.REMOVED, after.from_ms)
+    for epoch in led:
+        yield Mark(MarkKind.ELECTED, epoch.from_ms, f"elected leader of epoch {epoch.epoch}")
+    for run in disk.runs:
+        if run.is_cut:
+            text = f"truncated: a later capture of this disk lacks what it held from offset {run.from_offset} on"
+            yield Mark(MarkKind.CUT, run.to_ms, text)
+    if disk.capture is not None and _is_empty(disk.capture):
+        yield Mark(MarkKind.EMPTY, to_ms, "its newest capture holds no record; when it lost them is not known")
+
+
+def _is_empty(capture: TableRow) -> bool:
+    return disk_trust(capture) is DiskTrust.EMPTY and not lacks_its_log(capture)
 
 
 def _membership(history: ClusterHistory, key: VoterKey, from_ms: int, to_ms: int) -> Iterator[_Member]:
@@ -129,162 +172,92 @@ def _is_same(voter: TableRow, key: VoterKey) -> bool:
     return voter["voter_id"] == key[0] and (None in (voter["directory_id"], key[1]) or voter["directory_id"] == key[1])
 
 
-def _first_seen_ms(
+def _begins_ms(
     history: ClusterHistory, key: VoterKey, members: Sequence[_Member], from_ms: int, *, is_shared: bool
-) -> int:
-    """When a later voter first appears: as a voter or, where its id has one disk alone, as a registered controller."""
+) -> int | None:
+    """Since when a disk is known to take part; None where nothing says so, as of a second disk that never voted.
+
+    A later voter first appears as a voter or, where its id has one disk alone, as a registered controller.
+    """
+    if members[0].is_voter:
+        return from_ms
     seen = [member.from_ms for member in members if member.is_voter]
-    if not is_shared:
-        seen += [
-            row["timestamp_ms"]
-            for row in history.rows_by_offset("controller_changes")
-            if row["controller_id"] == key[0] and row["cause"] != "snapshot" and is_time(row["timestamp_ms"])
-        ]
+    if is_shared:
+        return min(seen, default=None)
+    seen += [
+        row["timestamp_ms"]
+        for row in history.rows_by_offset("controller_changes")
+        if row["controller_id"] == key[0] and row["cause"] != "snapshot" and is_time(row["timestamp_ms"])
+    ]
     return min(seen, default=from_ms)
 
 
-def _capture_of(history: ClusterHistory, key: VoterKey) -> TableRow | None:
-    """The newest capture of a disk that holds anything."""
-    captures = [
-        row
-        for row in newest_captures(history)
-        if row["accepted"] and row["node_id"] == key[0] and (key[1] is None or row["directory_id"] == key[1])
-    ]
-    return captures[-1] if captures else None
-
-
-def _end_ms(capture: TableRow) -> int | None:
-    time = capture["last_timestamp_ms"]
-    return time if time is not None and is_time(time) and time > 0 else None
-
-
 def _led_epochs(history: ClusterHistory, to_ms: int) -> Iterator[_Led]:
-    """Each canonical epoch from its first record to its last one; where batches are not known, to the next epoch."""
-    rows = [row for row in history.rows("leader_epochs") if row["canonical"] and row["from_offset"] is not None]
-    rows.sort(key=lambda row: row["epoch"])
-    log = canonical_log(history) if history.has("batches") else None
-    for place, row in enumerate(rows):
+    """Each epoch that had a leader, from its first record to its last one that the leader's own disk or the log holds.
+
+    Where batches are not known, a canonical epoch lasts until the next one.
+    """
+    rows = [row for row in history.rows("leader_epochs") if row["from_offset"] is not None]
+    rows.sort(key=lambda row: (row["epoch"], not row["canonical"], row["leader_id"] or 0))
+    for row in rows:
         begin = row["timestamp_ms"]
-        if row["leader_id"] is None or begin is None or not is_time(begin):
-            continue
-        following = [later["timestamp_ms"] for later in rows[place + 1 :] if later["timestamp_ms"] is not None]
-        end = following[0] if following else to_ms
-        if log is not None and row["to_offset"] is not None:
-            end = log.time_at(row["to_offset"] - 1) or end
-        yield _Led(row["epoch"], row["leader_id"], begin, max(begin, min(end, to_ms)))
+        if row["leader_id"] is not None and begin is not None and is_time(begin):
+            end = _led_until(history, row, [each for each in rows if each["epoch"] == row["epoch"]])
+            if end is None:
+                later = (each["timestamp_ms"] for each in rows if each["canonical"] and each["epoch"] > row["epoch"])
+                end = next((time for time in later if time is not None), to_ms) if row["canonical"] else begin
+            yield _Led(row["epoch"], row["leader_id"], begin, max(begin, min(end, to_ms)))
 
 
-def _parted_ms(history: ClusterHistory, capture: TableRow) -> tuple[int, int] | None:
-    """When and at which offset the first record was appended that only another branch has."""
-    if not history.has("batches") or not len(canonical_log(history).row):
+def told_until(history: ClusterHistory, to_ms: int) -> int:
+    """Up to when records tell of brokers and partitions: to the end of the canonical log, as far as one is known."""
+    log = canonical_log(history) if history.has("batches") else None
+    if log is not None and len(log.row):
+        return min(int(log.timestamp_ms[-1]), to_ms)
+    rows = [row for row in history.rows("leader_epochs") if row["from_offset"] is not None]
+    ends = (
+        _led_until(history, row, [each for each in rows if each["epoch"] == row["epoch"]])
+        for row in rows
+        if row["canonical"] and row["leader_id"] is not None
+    )
+    return min(max((end for end in ends if end is not None), default=to_ms), to_ms)
+
+
+def _led_until(history: ClusterHistory, row: TableRow, same_epoch: Sequence[TableRow]) -> int | None:
+    """The time of an epoch's last record, on the canonical log or on a branch; None where no batch of it is known."""
+    logs = parted_logs(history)
+    if logs is None:
         return None
-    batches = log_batches(history)
-    own = batches.held_by(capture) & ~batches.is_canonical
-    if not own.any():
-        return None
-    offset = int(batches.base_offset[own].min())
-    times = batches.timestamp_ms[own & (batches.base_offset == offset)]
-    return int(times.min()), offset
+    ends = [logs.last_ms(logs.led_on(row, same_epoch), row["epoch"], row["from_offset"])]
+    if row["canonical"] and row["to_offset"] is not None:
+        ends.append(canonical_log(history).time_at(row["to_offset"] - 1))
+    return max((end for end in ends if end is not None), default=None)
 
 
-def _standing(history: ClusterHistory, capture: TableRow | None) -> tuple[str, bool]:
-    """How a disk stands beside what is committed, and whether it lacks some of it."""
+def _standing(history: ClusterHistory, disk: _Disk, *, is_voter: bool) -> tuple[str, bool]:
+    """How a disk stands beside what is committed, and whether that is trouble."""
+    capture, mark = disk.capture, newest_watermark(history)
     if capture is None:
-        return "not captured", False
-    mark = newest_watermark(history)
+        return ("replaced" if disk.is_known else "not captured"), False
+    low = 0 if mark is None else mark["low"]
+    trust = disk_trust(capture)
+    if trust is DiskTrust.SUSPECT:
+        return "contradicts itself", True
+    if trust is DiskTrust.UNREAD:
+        return "log not readable", True
+    if lacks_its_log(capture):
+        return "copied without its log", False
+    if trust is DiskTrust.EMPTY:
+        return "empty", bool(low) and is_voter
+    parted = [run.from_offset for run in disk.runs if run.is_held]
+    if parted:
+        return f"diverged at {min(parted)}", True
     end = replica_end(capture)
     if mark is None:
         return f"end {end}", False
-    low, log_end = mark["low"], mark["canonical_end_offset"]
     if end < low:
         return f"lacks {plural(low - end, 'record')}", True
+    log_end = mark["canonical_end_offset"]
     if log_end is not None and low < end and low < log_end:
         return f"has {offset_span(low, end).removeprefix('offsets ').removeprefix('offset ')}", False
     return f"end {end}", False
-
-
-QUIET_BROKERS_MAX: Final = 12
-"""With more brokers than this, those to which nothing happened share a lane."""
-STANDINGS: Final = {
-    BandKind.IN_SERVICE: ("in service", False),
-    BandKind.FENCED: ("fenced", True),
-    BandKind.SHUTTING_DOWN: ("shutting down", False),
-    BandKind.DOWN: ("stopped in order", False),
-    BandKind.STARTING: ("not in service", False),
-}
-
-
-def broker_lanes(history: ClusterHistory, to_ms: int) -> Iterator[Lane]:
-    """A lane for each broker that the log ever registered, by id; of very many, the quiet ones share the last lane."""
-    lanes = [_broker_lane(broker, states, to_ms) for broker, states in broker_states(history).items()]
-    if len(lanes) <= QUIET_BROKERS_MAX:
-        yield from lanes
-        return
-    quiet = [lane for lane in lanes if lane.is_quiet]
-    yield from (lane for lane in lanes if not lane.is_quiet)
-    yield from _shared(quiet)
-
-
-def _shared(quiet: Sequence[Lane]) -> Iterator[Lane]:
-    """One lane for all of them, from the first that came into service on; none where none ever did."""
-    bands = [band for lane in quiet for band in lane.bands]
-    if bands:
-        last = max(band.to_ms for band in bands)
-        band = Band(BandKind.IN_SERVICE, min(band.from_ms for band in bands), last)
-        yield Lane(plural(len(quiet), "more broker"), "", (band,), ends_ms=last, standing="in service")
-
-
-def _broker_lane(broker: int, states: BrokerStates, to_ms: int) -> Lane:
-    bands = list(_bands(states, to_ms))
-    newest = bands[-1].kind if bands and bands[-1].to_ms == to_ms else None
-    standing, alarms = ("unregistered", False) if newest is None else STANDINGS[newest]
-    marks = tuple(_marks(states))
-    return Lane(str(broker), "broker", merged(bands), marks, to_ms if newest else None, "", standing, alarms)
-
-
-def _bands(states: BrokerStates, to_ms: int) -> Iterator[Band]:
-    """What a broker was from each registration to the next; what served before and is fenced was lost or stopped."""
-    ends = [*(int(row["timestamp_ms"]) for row in states.rows[1:]), to_ms]
-    incarnation: str | None = None
-    has_served = was_shutting_down = False
-    for row, end in zip(states.rows, ends, strict=True):
-        if not row["exists"]:
-            incarnation = None
-            continue
-        if row["incarnation_id"] != incarnation:
-            incarnation = row["incarnation_id"]
-            # A snapshot does not say whether a broker that it holds as fenced ever served.
-            has_served, was_shutting_down = row["cause"] == "snapshot", False
-        kind = _kind(row, was_shutting_down=was_shutting_down, has_served=has_served)
-        has_served |= kind is BandKind.IN_SERVICE
-        was_shutting_down |= kind is BandKind.SHUTTING_DOWN
-        yield Band(kind, int(row["timestamp_ms"]), end, "fenced" if kind is BandKind.FENCED else "")
-
-
-def _kind(row: dict[str, Any], *, was_shutting_down: bool, has_served: bool) -> BandKind:
-    if row["in_controlled_shutdown"] and not row["fenced"]:
-        return BandKind.SHUTTING_DOWN
-    if not row["fenced"]:
-        return BandKind.IN_SERVICE
-    if was_shutting_down or row["in_controlled_shutdown"]:
-        return BandKind.DOWN
-    return BandKind.FENCED if has_served else BandKind.STARTING
-
-
-def _marks(states: BrokerStates) -> Iterator[Mark]:
-    """Where a new incarnation registered that no controlled shutdown came before, and where log dirs failed."""
-    before: dict[str, Any] | None = None
-    was_in_order = True
-    for row in states.rows:
-        if before is not None and before["exists"] and row["exists"]:
-            if row["incarnation_id"] != before["incarnation_id"]:
-                if not was_in_order:
-                    yield Mark(MarkKind.RESTARTED, row["timestamp_ms"])
-                was_in_order = True
-            elif row["cause"] == "log_dirs" and set(before["log_dirs"]) - set(row["log_dirs"]):
-                yield Mark(MarkKind.LOG_DIR_FAILED, row["timestamp_ms"])
-        if is_active(row):
-            was_in_order = False
-        elif row["in_controlled_shutdown"] or not row["exists"]:
-            was_in_order = True
-        before = row

@@ -13,6 +13,7 @@ from typing import Any, Final
 from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.findings.answer import SHOW_FINDINGS, AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice, state_of
+from kraft_audit.incidents.numbering import numbered_incidents
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions, permission_lines
@@ -155,7 +156,6 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     raised = {finding["rule"] for finding in given.findings if finding["status"] != "clear"}
     watermark = newest_watermark(history)
     open_incidents, resolved_incidents = _incidents(given, is_open=True), _incidents(given, is_open=False)
-    numbered = (*open_incidents, *resolved_incidents[:SUBJECTS_SHOWN])
     return ClusterView(
         cluster_id=given.cluster_id,
         page_id=given.page_id,
@@ -187,11 +187,11 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         answer=tuple(replace(line, text=line.text.replace(SHOW_FINDINGS, "")) for line in given.answer),
         open_incidents=open_incidents,
         resolved_incidents=resolved_incidents,
-        numbered_incidents=numbered,
+        numbered_incidents=numbered_incidents(given.incidents),
         permissions=given.permissions,
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,
-        picture=picture_of(given.drawn or history, numbered, given.apart),
+        picture=picture_of(given.drawn or history, given.incidents, given.apart),
     )
 
 
