@@ -12,11 +12,11 @@ from itertools import pairwise
 from kraft_audit.capture.disk_trust import DiskTrust, disk_trust
 from kraft_audit.capture.histories import VoterKey
 from kraft_audit.capture.plan import identity_of, replica_identity
+from kraft_audit.picture.drawn_log import committed_part
 from kraft_audit.picture.happened import Band, BandKind, Lane, Mark, MarkKind, merged
-from kraft_audit.picture.log_branches import PartedRun, parted_logs, times_held
+from kraft_audit.picture.log_branches import PartedRun, led_until, parted_logs, times_held
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import lacks_its_log, newest_captures, newest_watermark, replica_end
-from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.voter_sets import canonical_sets
 from kraft_audit.text.readable import is_time, offset_span, plural
@@ -89,7 +89,7 @@ def controller_lanes(history: ClusterHistory, from_ms: int, to_ms: int) -> Itera
 def _keys(history: ClusterHistory, led: Sequence[_Led]) -> list[VoterKey]:
     voters = {(voter["voter_id"], voter["directory_id"]) for row in canonical_sets(history) for voter in row["voters"]}
     ids = {id_ for id_, _ in voters} | {row["controller_id"] for row in history.rows("controller_changes")}
-    brokers = broker_states(history)
+    brokers = broker_states(committed_part(history))
     disks: set[VoterKey] = {
         (row["node_id"], row["directory_id"])
         for row in newest_captures(history)
@@ -202,36 +202,11 @@ def _led_epochs(history: ClusterHistory, to_ms: int) -> Iterator[_Led]:
     for row in rows:
         begin = row["timestamp_ms"]
         if row["leader_id"] is not None and begin is not None and is_time(begin):
-            end = _led_until(history, row, [each for each in rows if each["epoch"] == row["epoch"]])
+            end = led_until(history, row)
             if end is None:
                 later = (each["timestamp_ms"] for each in rows if each["canonical"] and each["epoch"] > row["epoch"])
                 end = next((time for time in later if time is not None), to_ms) if row["canonical"] else begin
             yield _Led(row["epoch"], row["leader_id"], begin, max(begin, min(end, to_ms)))
-
-
-def told_until(history: ClusterHistory, to_ms: int) -> int:
-    """Up to when records tell of brokers and partitions: to the end of the canonical log, as far as one is known."""
-    log = canonical_log(history) if history.has("batches") else None
-    if log is not None and len(log.row):
-        return min(int(log.timestamp_ms[-1]), to_ms)
-    rows = [row for row in history.rows("leader_epochs") if row["from_offset"] is not None]
-    ends = (
-        _led_until(history, row, [each for each in rows if each["epoch"] == row["epoch"]])
-        for row in rows
-        if row["canonical"] and row["leader_id"] is not None
-    )
-    return min(max((end for end in ends if end is not None), default=to_ms), to_ms)
-
-
-def _led_until(history: ClusterHistory, row: TableRow, same_epoch: Sequence[TableRow]) -> int | None:
-    """The time of an epoch's last record, on the canonical log or on a branch; None where no batch of it is known."""
-    logs = parted_logs(history)
-    if logs is None:
-        return None
-    ends = [logs.last_ms(logs.led_on(row, same_epoch), row["epoch"], row["from_offset"])]
-    if row["canonical"] and row["to_offset"] is not None:
-        ends.append(canonical_log(history).time_at(row["to_offset"] - 1))
-    return max((end for end in ends if end is not None), default=None)
 
 
 def _standing(history: ClusterHistory, disk: _Disk, *, is_voter: bool) -> tuple[str, bool]:
@@ -246,7 +221,7 @@ def _standing(history: ClusterHistory, disk: _Disk, *, is_voter: bool) -> tuple[
     if trust is DiskTrust.UNREAD:
         return "log not readable", True
     if lacks_its_log(capture):
-        return "copied without its log", False
+        return "log not copied", False
     if trust is DiskTrust.EMPTY:
         return "empty", bool(low) and is_voter
     parted = [run.from_offset for run in disk.runs if run.is_held]

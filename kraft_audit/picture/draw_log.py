@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import numpy as np
+
 from kraft_audit.picture.canvas import HEADING, Canvas, text_width, wrapped
 from kraft_audit.picture.draw_nodes import LANE_PIXELS, draw_band, draw_cap, draw_marks
 from kraft_audit.picture.draw_time import draw_stalls
 from kraft_audit.picture.happened import Band, BandKind, DrawnBranch, MarkKind
 
 LOG_PIXELS: Final = 56.0
-NARROW_LINE_PIXELS: Final = 14.0
+LABEL_PIXELS: Final = 15.0
 Point = tuple[float, float, int]
 """Where an end of the log stands, and which."""
 Height = Callable[[int], float]
@@ -53,10 +55,10 @@ def _draw_log_end(canvas: Canvas) -> Height | None:
     def height_of(offset: int) -> float:
         return base - 2 - (min(max(offset, first), last) - first) * scale
 
+    begun = max(0, int(np.searchsorted(log.times_ms, canvas.picture.from_ms, side="right")) - 1)
     points = [
         (canvas.axis.x(time), height_of(offset), offset)
-        for time, offset in zip(log.times_ms.tolist(), log.offsets.tolist(), strict=True)
-        if time >= canvas.picture.from_ms
+        for time, offset in zip(log.times_ms.tolist()[begun:], log.offsets.tolist()[begun:], strict=True)
     ]
     draw_stalls(canvas, base - LOG_PIXELS, base)
     committed = last if log.committed is None else log.committed
@@ -105,16 +107,18 @@ def _label_stalls(canvas: Canvas, base: float, points: Sequence[Point]) -> None:
 
 def _draw_branch(canvas: Canvas, branch: DrawnBranch, height_of: Height | None) -> None:
     """A branch as a lane that parts from the log's end, up to where it was cut off or where its disks end."""
-    lines = wrapped(branch.label, canvas.width) if canvas.is_narrow else []
-    canvas.y += LANE_PIXELS + (len(lines) + 1 if lines else 0) * NARROW_LINE_PIXELS
+    x0, x1 = canvas.axis.x(branch.from_ms), canvas.axis.x(branch.to_ms)
+    wide = text_width(branch.label) + 18
+    is_beside = not canvas.is_narrow and (x1 + wide < canvas.right or x0 - wide > canvas.left)
+    lines = [] if is_beside else wrapped(branch.label, canvas.width if canvas.is_narrow else canvas.right - canvas.left)
+    canvas.y += LANE_PIXELS + (len(lines) + canvas.is_narrow) * LABEL_PIXELS
     y = canvas.y - 13
     css = "alarm b" if branch.alarms else "soft"
-    first = y - 12 - len(lines) * NARROW_LINE_PIXELS if lines else y + 4
+    first = y - 12 - len(lines) * LABEL_PIXELS if canvas.is_narrow else y + 4
     canvas.text(0, first, f"at {branch.from_offset}", "b", on_paper=True)
     canvas.text(canvas.width, first, branch.standing, css, anchor="end", on_paper=True)
-    for number, line in enumerate(lines, start=1):
-        canvas.text(0, first + number * NARROW_LINE_PIXELS, line, css.split()[0], on_paper=True)
-    x0, x1 = canvas.axis.x(branch.from_ms), canvas.axis.x(branch.to_ms)
+    for number, line in enumerate(reversed(lines)):
+        canvas.text(canvas.left - 4, y - 12 - number * LABEL_PIXELS, line, css.split()[0], on_paper=True)
     if branch.parted_ms is not None and branch.parted_ms >= canvas.picture.from_ms:
         x = canvas.axis.x(branch.parted_ms)
         begin = y - 9 if height_of is None else height_of(branch.from_offset)
@@ -125,20 +129,9 @@ def _draw_branch(canvas: Canvas, branch: DrawnBranch, height_of: Height | None) 
     if not any(mark.kind is MarkKind.CUT for mark in branch.marks):
         draw_cap(canvas, branch.to_ms, y, "branch: it ends")
     draw_marks(canvas, branch.marks, y, "branch")
-    if not lines:
-        _label_branch(canvas, branch, x0, x1, y)
-
-
-def _label_branch(canvas: Canvas, branch: DrawnBranch, x0: float, x1: float, y: float) -> None:
-    """What a branch holds: after it, before it, or over it."""
-    css = "alarm" if branch.alarms else "soft"
-    room = canvas.right - 6
-    placed = canvas.text(x1 + 12, y + 4, branch.label, css, right=room, on_paper=True)
-    placed = placed or (
-        x0 - 12 - text_width(branch.label) > canvas.left
-        and canvas.text(x0 - 12, y + 4, branch.label, css, anchor="end", on_paper=True)
-    )
-    placed or canvas.text((x0 + x1) / 2, y + 4, branch.label, css, anchor="middle", right=room, on_paper=True)
+    if is_beside:
+        after = canvas.text(x1 + 12, y + 4, branch.label, css.split()[0], right=canvas.right - 6, on_paper=True)
+        after or canvas.text(x0 - 12, y + 4, branch.label, css.split()[0], anchor="end", on_paper=True)
 
 
 def _stairs(points: Sequence[Point]) -> str:

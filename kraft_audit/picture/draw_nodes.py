@@ -93,14 +93,15 @@ def draw_marks(canvas: Canvas, marks: Sequence[Mark], y: float, who: str) -> Non
 
 def _draw_silence(canvas: Canvas, lane: Lane, y: float) -> None:
     """Dots where nothing is known of a node: after its log's end, or all along where it has none."""
-    title = f"{lane.role} {lane.name}: nothing captured"
+    title = f"{lane.role} {lane.name}: nothing known"
     if lane.ends_ms is None:
         if not any(band.kind in (BandKind.FOLLOWER, BandKind.OBSERVER) for band in lane.bands):
             canvas.used.add("silent")
             canvas.shape("line", title, x1=canvas.left, x2=canvas.right, y1=y, y2=y, class_="silent")
         return
     begin = canvas.axis.x(lane.ends_ms) + 4
-    if lane.end_label and not canvas.is_narrow:
+    is_last = all(band.to_ms <= lane.ends_ms for band in lane.bands)
+    if lane.end_label and is_last and not canvas.is_narrow:
         css = "alarm b" if lane.alarms else "soft"
         marks = (canvas.axis.x(mark.at_ms) - 8 for mark in lane.marks if mark.at_ms > lane.ends_ms)
         if canvas.text(begin + 3, y + 4, lane.end_label, css, right=min((canvas.right - 6, *marks))):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import pyarrow.compute as pc
 
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.picture.happened import DrawnBranch, LogGrowth, Mark, MarkKind, Stall
-from kraft_audit.picture.log_branches import LogBranch, PartedLogs, parted_logs
+from kraft_audit.picture.log_branches import LogBranch, PartedLogs, epoch_rows, led_until, parted_logs
+from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import committed_end, newest_watermark, watermarks_in_order
 from kraft_audit.rules.columns.log_batches import OFF_AFTER_MS, canonical_log
@@ -18,11 +21,47 @@ from kraft_audit.text.readable import duration, is_time, listed, nouns, offset_s
 
 POINTS_MAX: Final = 400
 BRANCHES_MAX: Final = 8
-STALL_MS: Final = 3_000
-"""A leader writes a NoOp every 500 ms, and an ordinary election takes two seconds."""
+STALL_MS: Final = 10_000
+"""A leader writes a NoOp every 500 ms; an election, or the restart of a node, takes some seconds."""
 DATED_TABLES: Final = ("leader_epochs", "voter_sets", "broker_changes", "controller_changes", "feature_changes")
+TOLD_TABLES: Final = ("broker_changes", "partition_changes")
 DatedEnd = tuple[int, int]
 """(offset after a record, its append time)."""
+
+
+def committed_part(history: ClusterHistory) -> ClusterHistory:
+    """The history with what its committed records say of brokers and partitions, as a lake has it.
+
+    Brokers and clients learn of nothing else. Where most voters were not captured, all of the log is taken.
+    """
+    end = _told_to(history)
+    tables = {
+        name: table.filter(pc.less(table["from_offset"], end))
+        for name, table in history.tables.items()
+        if end is not None and name in TOLD_TABLES and (pc.max(table["from_offset"]).as_py() or 0) >= end
+    }
+    if not tables:
+        return history
+    return history.known("committed part", lambda: replace(history, tables={**history.tables, **tables}, _shared={}))
+
+
+def told_until(history: ClusterHistory, to_ms: int) -> int:
+    """The time of the last record that tells of brokers and partitions."""
+    end, log = _told_to(history), canonical_log(history) if history.has("batches") else None
+    if log is not None and len(log.row):
+        last = None if end is None else log.time_at(end - 1)
+        return min(int(log.timestamp_ms[-1]) if last is None else last, to_ms)
+    rows = [row for row in history.rows("leader_epochs") if row["from_offset"] is not None and row["canonical"]]
+    ends = (led_until(history, row) for row in rows if row["leader_id"] is not None)
+    return min(max((time for time in ends if time is not None), default=to_ms), to_ms)
+
+
+def _told_to(history: ClusterHistory) -> int | None:
+    """The committed end, where a majority of the voters was captured and a log is canonical; else None."""
+    mark = newest_watermark(history)
+    if mark is None or mark["canonical_end_offset"] is None:
+        return None
+    return mark["low"] if len(mark["captured_voters"]) >= majority(len(mark["voters"])) else None
 
 
 def dated_ends(history: ClusterHistory, log_ends: Sequence[DatedEnd]) -> list[DatedEnd]:
@@ -129,7 +168,7 @@ def _where_now(branch: LogBranch) -> str:
 
 def _leaders_on(history: ClusterHistory, logs: PartedLogs, branch: LogBranch, epoch: int) -> set[int]:
     """Who led an epoch of a branch, where that is told."""
-    rows = [row for row in history.rows("leader_epochs") if row["epoch"] == epoch and row["from_offset"] is not None]
+    rows = epoch_rows(history, epoch)
     number = logs.branches.index(branch)
     return {row["leader_id"] for row in rows if row["leader_id"] is not None and number in logs.led_on(row, rows)}
 
@@ -167,9 +206,11 @@ def stalls(
 
 
 def _gaps(history: ClusterHistory, branches: Sequence[DrawnBranch]) -> Iterator[tuple[int, int]]:
-    """Steps of the canonical log over which an idle leader would have written, or a branch did.
+    """Steps of the canonical log over which a branch was written, or that end with another epoch: leaders write on
+    when they are idle.
 
-    Nodes that wrote nothing for very long were off.
+    Within an epoch nothing tells a stall from an idle leader that writes no NoOp, and nodes that wrote nothing for very
+    long were off.
     """
     log = canonical_log(history) if history.has("batches") else None
     if log is None or len(log.row) < 2:
@@ -179,7 +220,8 @@ def _gaps(history: ClusterHistory, branches: Sequence[DrawnBranch]) -> Iterator[
     for place in np.flatnonzero(np.diff(times) >= STALL_MS).tolist():
         begin, end = int(times[place]), int(times[place + 1])
         has_branch = any(begin < branch.to_ms and branch.from_ms < end for branch in branches)
-        if has_branch or (is_idle_written and end - begin < OFF_AFTER_MS):
+        is_elected = log.leader_epoch[place] != log.leader_epoch[place + 1]
+        if has_branch or (is_elected and is_idle_written and end - begin < OFF_AFTER_MS):
             yield begin, end
 
 

@@ -21,7 +21,7 @@ WORDS: Final[dict[str, str]] = {
     BandKind.DOWN: "down, stopped in order",
     BandKind.STARTING: "registered, not yet in service",
     "cap": "log ends; nothing after it",
-    "silent": "nothing captured",
+    "silent": "nothing known",
     "stall": "nothing committed",
     MarkKind.ELECTED: "elected",
     MarkKind.ADDED: "voter added",

@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.capture.plan import Identity
+from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.batch_copies import STILL_HELD
+from kraft_audit.rules.columns.captures import captures_in_order, moment_number, order_in_doubt
 from kraft_audit.rules.columns.frame import numbered
 from kraft_audit.rules.columns.log_batches import BatchColumns, HeldBatches, canonical_log, log_batches
 from kraft_audit.tables.bronze import BATCH_KEY
@@ -29,7 +30,7 @@ class LogBranch:
     """A run of records that parted from the log before it; `rows` are places in `PartedLogs.held`, by offset.
 
     `parted_ms` is the time of the last record before it, None where none was read. From `cut_from` on no disk that held
-    the branch does so any more; None where one holds all of it. `holders` are the disks that hold any of it still.
+    the branch does so any more; None where one still holds its end. `holders` are the disks that hold any of it still.
     """
 
     rows: Rows
@@ -58,10 +59,12 @@ class PartedRun:
 class PartedLogs:
     """The batches outside the canonical log, each as often as a disk held it, and the branches that they form.
 
-    `stem` are places of distinct batches that nothing contradicts, where no log is canonical; else none.
+    `is_kept` says of each whether no capture is known to be later that lacks it. `stem` are places of distinct batches
+    that nothing contradicts, where no log is canonical; else none.
     """
 
     held: HeldBatches
+    is_kept: Mask
     branches: tuple[LogBranch, ...]
     stem: Rows
 
@@ -70,10 +73,10 @@ class PartedLogs:
         for branch in self.branches:
             rows = branch.rows[self._is_of(branch.rows, identity)]
             if len(rows):
-                is_still_held = self.held.until[rows] == STILL_HELD
                 from_ms, to_ms = _span_ms(self.held.timestamp_ms[rows])
+                cut_from = _cut_from(self.held, rows, self.is_kept)
                 first = int(self.held.base_offset[rows].min())
-                yield PartedRun(first, from_ms, to_ms, bool(is_still_held.any()), not is_still_held.all())
+                yield PartedRun(first, from_ms, to_ms, cut_from != first, cut_from is not None)
 
     def last_ms(self, branches: Collection[int], epoch: int, from_offset: int) -> int | None:
         """The time of the last record of an epoch on some branches and, from an offset on, on the stem."""
@@ -122,6 +125,18 @@ def parted_logs(history: ClusterHistory) -> PartedLogs | None:
     return history.known("parted logs", lambda: _parted_logs(history))
 
 
+def is_log_ambiguous(history: ClusterHistory) -> bool:
+    """Whether disks hold two versions of what the canonical log has, and were not compared: either may be the log."""
+    log, batches = canonical_log(history), log_batches(history)
+    if history.altered is not None or not len(log.row):
+        return False
+    number = numbered(
+        np.concatenate([log.base_offset, batches.base_offset[~batches.is_canonical]]),
+        np.concatenate([log.leader_epoch, batches.leader_epoch[~batches.is_canonical]]),
+    )
+    return bool(np.isin(number[len(log.row) :], number[: len(log.row)]).any())
+
+
 def times_held(history: ClusterHistory, identity: Identity) -> tuple[int, int, int] | None:
     """The time of the first record that a disk ever held, and time and end offset of the last one that it held last.
 
@@ -142,12 +157,29 @@ def times_held(history: ClusterHistory, identity: Identity) -> tuple[int, int, i
     return _span_ms(batches.timestamp_ms[ever])[0], int(batches.timestamp_ms[at]), int(batches.last_offset[at]) + 1
 
 
+def epoch_rows(history: ClusterHistory, epoch: int) -> list[TableRow]:
+    """The rows of `leader_epochs` of one epoch that has records: of every branch where it had a leader."""
+    return [row for row in history.rows("leader_epochs") if row["epoch"] == epoch and row["from_offset"] is not None]
+
+
+def led_until(history: ClusterHistory, row: TableRow) -> int | None:
+    """The time of an epoch's last record, on the canonical log or on a branch; None where no batch of it is known."""
+    logs = parted_logs(history)
+    if logs is None:
+        return None
+    branches = logs.led_on(row, epoch_rows(history, row["epoch"]))
+    ends = [logs.last_ms(branches, row["epoch"], row["from_offset"])]
+    if row["canonical"] and row["to_offset"] is not None:
+        ends.append(canonical_log(history).time_at(row["to_offset"] - 1))
+    return max((end for end in ends if end is not None), default=None)
+
+
 def _parted_logs(history: ClusterHistory) -> PartedLogs:
     batches = log_batches(history)
     held = batches.as_held(~batches.is_canonical)
     log = canonical_log(history)
     if not len(held.row):
-        return PartedLogs(held, (), np.zeros(0, np.int64))
+        return PartedLogs(held, np.zeros(0, bool), (), np.zeros(0, np.int64))
     number = numbered(*(getattr(held, name) for name in BATCH_KEY))
     first = np.unique(number, return_index=True)[1]
     parent = _parents(held, number, first)
@@ -156,10 +188,11 @@ def _parted_logs(history: ClusterHistory) -> PartedLogs:
     places = np.lexsort((held.base_offset, branch_of[number]))
     pieces = np.split(places, np.flatnonzero(np.diff(branch_of[number[places]])) + 1)
     chosen = [piece for piece in pieces if contradicted[branch_of[number[piece[0]]]]]
-    branches = [_branch(held, piece, number, first, parent, log) for piece in chosen]
+    is_kept = (held.until == STILL_HELD) | _is_in_doubt(history, held)
+    branches = [_branch(held, is_kept, piece, _parted_at(held, piece, number, first, parent, log)) for piece in chosen]
     branches.sort(key=lambda branch: (branch.from_offset, branch.from_ms, branch.epochs))
     stem = first[~contradicted[branch_of]] if not len(log.row) else first[:0]
-    return PartedLogs(held, tuple(branches), stem[np.argsort(held.base_offset[stem])])
+    return PartedLogs(held, is_kept, tuple(branches), stem[np.argsort(held.base_offset[stem])])
 
 
 def _parents(held: HeldBatches, number: Rows, first: Rows) -> Rows:
@@ -204,30 +237,50 @@ def _contradicted(held: HeldBatches, first: Rows, branch_of: Rows, log: BatchCol
     return contradicted
 
 
-def _branch(held: HeldBatches, rows: Rows, number: Rows, first: Rows, parent: Rows, log: BatchColumns) -> LogBranch:
-    from_ms, to_ms = _span_ms(held.timestamp_ms[rows])
-    begin = int(held.base_offset[rows[0]])
+def _is_in_doubt(history: ClusterHistory, held: HeldBatches) -> Mask:
+    """Which batches a capture lacks that may be older than the one which has them: a folder may hold such copies."""
+    by_identity: dict[Identity, list[TableRow]] = defaultdict(list)
+    for row in captures_in_order(history):
+        by_identity[identity_of(row)].append(row)
+    is_in_doubt = np.zeros(len(held.row), bool)
+    for replica, until in {*zip(held.replica.tolist(), held.until.tolist(), strict=True)}:
+        captures = by_identity[held.identities[replica]]
+        before = [row for row in captures if moment_number(row) < until]
+        after = [row for row in captures if moment_number(row) == until]
+        if before and after and order_in_doubt(history, before[-1], after[0]) is not None:
+            is_in_doubt |= (held.replica == replica) & (held.until == until)
+    return is_in_doubt
+
+
+def _cut_from(held: HeldBatches, rows: Rows, is_kept: Mask) -> int | None:
+    """From which offset on nothing of some rows is kept; None where their end is. Kafka cuts a log at its end."""
+    kept, end = rows[is_kept[rows]], int(held.last_offset[rows].max()) + 1
+    kept_to = int(held.last_offset[kept].max()) + 1 if len(kept) else int(held.base_offset[rows].min())
+    return kept_to if kept_to < end else None
+
+
+def _parted_at(held: HeldBatches, rows: Rows, number: Rows, first: Rows, parent: Rows, log: BatchColumns) -> int | None:
+    """The time of the last record before a branch."""
     before = parent[number[rows[0]]]
-    parted_ms = int(held.timestamp_ms[first[before]]) if before != _NONE else _time_before(log, begin)
-    is_still_held = held.until[rows] == STILL_HELD
-    kept = np.isin(number[rows], number[rows[is_still_held]])
-    cut = held.base_offset[rows[~kept]]
+    if before != _NONE:
+        return int(held.timestamp_ms[first[before]])
+    place = int(np.searchsorted(log.base_offset, held.base_offset[rows[0]])) - 1
+    return int(log.timestamp_ms[place]) if place >= 0 else None
+
+
+def _branch(held: HeldBatches, is_kept: Mask, rows: Rows, parted_ms: int | None) -> LogBranch:
+    from_ms, to_ms = _span_ms(held.timestamp_ms[rows])
     return LogBranch(
         rows,
-        begin,
+        int(held.base_offset[rows[0]]),
         int(held.last_offset[rows].max()) + 1,
         from_ms,
         to_ms,
         tuple(np.unique(held.leader_epoch[rows]).tolist()),
         parted_ms,
-        int(cut.min()) if len(cut) else None,
-        tuple(held.identities[replica] for replica in np.unique(held.replica[rows[is_still_held]]).tolist()),
+        _cut_from(held, rows, is_kept),
+        tuple(held.identities[replica] for replica in np.unique(held.replica[rows[is_kept[rows]]]).tolist()),
     )
-
-
-def _time_before(log: BatchColumns, offset: int) -> int | None:
-    place = int(np.searchsorted(log.base_offset, offset)) - 1
-    return int(log.timestamp_ms[place]) if place >= 0 else None
 
 
 def _span_ms(times: Rows) -> tuple[int, int]:

@@ -12,8 +12,17 @@ import pyarrow as pa
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.incidents.numbering import numbered_incidents
 from kraft_audit.picture.broker_lanes import broker_lanes
-from kraft_audit.picture.controller_lanes import controller_lanes, told_until
-from kraft_audit.picture.drawn_log import DatedEnd, dated_ends, drawn_branches, log_growth, newest_branches, stalls
+from kraft_audit.picture.controller_lanes import controller_lanes
+from kraft_audit.picture.drawn_log import (
+    DatedEnd,
+    committed_part,
+    dated_ends,
+    drawn_branches,
+    log_growth,
+    newest_branches,
+    stalls,
+    told_until,
+)
 from kraft_audit.picture.happened import (
     Bracket,
     DrawnBranch,
@@ -53,8 +62,9 @@ SPANS: Final = pa.schema(
 class DrawnApart:
     """What a picture shows of tables that are too large for a page's history: of disks it is made by `drawn_apart`.
 
-    `spans` have the columns of SPANS. `log_ends` are ends of the canonical log with their append times in ms, as plans
-    found them: they stand for `batches` where the history has no such table.
+    `spans` have the columns of SPANS; of what is not committed they say nothing. `log_ends` are ends of the canonical
+    log with their append times in ms, as plans found them: they stand for `batches` where the history has no such
+    table.
     """
 
     spans: pa.Table
@@ -82,11 +92,15 @@ def picture_of(
     from_ms = log_from if not earlier else max(log_from, min(bracket.from_ms for bracket in brackets))
     from_ms -= 0 if from_ms == log_from else max(1_000, (log_to - from_ms) // 50)
     controllers = tuple(controller_lanes(history, from_ms, log_to))
-    brokers, left_out = _fitting(list(broker_lanes(history, told_until(history, log_to))), LANES_MAX - len(controllers))
-    states = partition_states(history) if history.has("partition_changes") else None
+    told = committed_part(history)
+    brokers, left_out = _fitting(list(broker_lanes(told, told_until(history, log_to))), LANES_MAX - len(controllers))
+    states = partition_states(told) if told.has("partition_changes") else None
     series = () if states is None else tuple(_of_spans(kind, apart.spans) for kind in SeriesKind)
     shown = newest_branches(tuple(branch for branch in branches if branch.to_ms >= from_ms))
     stalled = stalls(history, incidents, branches, log_to)
+    growth = log_growth(history, dated, log_to)
+    waiting = growth.times_ms[growth.times_ms >= stalled[-1].from_ms] if stalled and stalled[-1].to_ms is None else ()
+    moments = _moments((*controllers, *brokers), series, brackets, shown, stalled) | {log_to, *map(int, waiting)}
     return Picture(
         title=history.title,
         from_ms=from_ms,
@@ -97,13 +111,13 @@ def picture_of(
         partitions=None if states is None else int(states.exists[states.last_rows].sum()) if len(states) else 0,
         series=series,
         losses=apart.losses,
-        log_end=log_growth(history, dated, log_to),
+        log_end=growth,
         brackets=brackets,
         branches=shown,
         branches_left_out=len(branches) - len(shown),
         stalls=stalled,
         earlier=earlier,
-        moments_ms=tuple(sorted(_moments((*controllers, *brokers), series, brackets, shown, stalled, log_to))),
+        moments_ms=tuple(sorted(moments)),
     )
 
 
@@ -161,7 +175,7 @@ def drawn_apart(history: ClusterHistory) -> DrawnApart:
     """The same of a history whose tables are whole, as they are where it is read from disks."""
     if not history.has("partition_changes"):
         return DrawnApart(SPANS.empty_table())
-    states = partition_states(history)
+    states = partition_states(committed_part(history))
     times, columns = states.timestamp_ms, dict[str, list[Any]](from_ms=[], to_ms=[])
     conditions = {FLAGS[kind]: condition(states) for kind, condition in CONDITIONS.items()}
     columns |= {flag: [] for flag in conditions}
@@ -190,9 +204,8 @@ def _moments(
     brackets: Sequence[Bracket],
     branches: Sequence[DrawnBranch],
     stalled: Sequence[Stall],
-    to_ms: int,
 ) -> set[int]:
-    moments = {to_ms}
+    moments: set[int] = set()
     for lane in lanes:
         moments |= {time for band in lane.bands for time in (band.from_ms, band.to_ms)}
         moments |= {mark.at_ms for mark in lane.marks}

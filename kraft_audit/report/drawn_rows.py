@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow as pa
 from kraft_audit.lake.delta import sql_text
 from kraft_audit.picture.drawn_log import DatedEnd
 from kraft_audit.picture.happened import DrawnLoss
+from kraft_audit.picture.log_branches import is_log_ambiguous
 from kraft_audit.picture.whole_picture import DrawnApart
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.loss_holders import Grade
@@ -48,13 +50,17 @@ class DrawnRows:
         self._losses = self._losses_of(listed)
 
     def history(self, history: ClusterHistory) -> ClusterHistory | None:
-        """The same history with the batches of its log, if that is short; what was derived without them is not kept."""
+        """The same history with the batches of its log, if that is short and the batches say which log it is.
+
+        What was derived without them is not kept.
+        """
         if history.cluster_id not in self._short:
             return None
         batches = self._view(BATCHES.name)
         rows = self._query(f"SELECT * FROM ({batches}) AS held WHERE cluster_id = {sql_text(history.cluster_id)}")
         tables = {**history.tables, BATCHES.name: rows.select(BATCHES.column_names)}
-        return ClusterHistory(history.cluster_id, tables, is_read=history.is_read)
+        drawn = replace(history, tables=tables, _shared={})
+        return None if is_log_ambiguous(drawn) else drawn
 
     def apart(self, cluster_id: str, spans: pa.Table) -> DrawnApart:
         """What the picture of a cluster shows beside its history; `spans` are when its partitions were exposed."""
