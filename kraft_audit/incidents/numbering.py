@@ -12,13 +12,14 @@ RESOLVED_NUMBERED: Final = 60
 _RANKS: Final = {severity.value: severity.rank for severity in Severity}
 
 
-def numbered_incidents(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The rows of `incidents` that have a number, in the order of their numbers, which begin at 1.
-
-    The open ones come first, of both the worst first, then the newest.
-    """
-    ordered = sorted(
+def incidents_in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `incidents`: the open ones first, of both the worst first, then the newest."""
+    return sorted(
         rows, key=lambda row: (not row["is_open"], -_RANKS[row["severity"]], -(row["from_ms"] or 0), row["headline"])
     )
-    open_count = sum(row["is_open"] for row in ordered)
-    return tuple(ordered[: open_count + RESOLVED_NUMBERED])
+
+
+def numbered_incidents(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that have a number, in the order of their numbers, which begin at 1."""
+    open_count = sum(row["is_open"] for row in rows)
+    return incidents_in_order(rows)[: open_count + RESOLVED_NUMBERED]

@@ -123,6 +123,7 @@ def picture_of(
 
 def _brackets(incidents: Sequence[TableRow], to_ms: int) -> tuple[tuple[Bracket, ...], int]:
     """The open incidents and the newest others, and how many are not drawn."""
+    numbered = numbered_incidents(incidents)
     dated = [
         Bracket(
             number,
@@ -131,10 +132,10 @@ def _brackets(incidents: Sequence[TableRow], to_ms: int) -> tuple[tuple[Bracket,
             row["to_ms"],
             row["is_open"] and row["kind"] != IncidentKind.CLUSTER_STOP,
         )
-        for number, row in enumerate(numbered_incidents(incidents), start=1)
+        for number, row in enumerate(numbered, start=1)
         if row["from_ms"] is not None and is_time(row["from_ms"]) and row["kind"] != IncidentKind.DECLARED_RESCUE
     ]
-    left_out = len(incidents) - len(numbered_incidents(incidents))
+    left_out = len(incidents) - len(numbered)
     dated.sort(key=lambda bracket: (not bracket.is_open, -bracket.from_ms))
     shown = sorted(dated[:BRACKETS_MAX], key=lambda bracket: bracket.from_ms)
     return tuple(shown), len(dated) - len(shown) + left_out

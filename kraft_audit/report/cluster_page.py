@@ -13,7 +13,7 @@ from typing import Any, Final
 from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.findings.answer import SHOW_FINDINGS, AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice, state_of
-from kraft_audit.incidents.numbering import numbered_incidents
+from kraft_audit.incidents.numbering import incidents_in_order, numbered_incidents
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions, permission_lines
@@ -187,7 +187,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         answer=tuple(replace(line, text=line.text.replace(SHOW_FINDINGS, "")) for line in given.answer),
         open_incidents=open_incidents,
         resolved_incidents=resolved_incidents,
-        numbered_incidents=numbered_incidents(given.incidents),
+        numbered_incidents=tuple(numbered_incidents(given.incidents)),
         permissions=given.permissions,
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,
@@ -197,8 +197,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
 
 def _incidents(given: ClusterInput, *, is_open: bool) -> tuple[TableRow, ...]:
     """The incidents that last, or those that are resolved: the worst first, then the newest."""
-    rows = [row for row in given.incidents if row["is_open"] == is_open]
-    return tuple(sorted(rows, key=lambda row: (-RANK[row["severity"]], -(row["from_ms"] or 0), row["headline"])))
+    return tuple(row for row in incidents_in_order(given.incidents) if row["is_open"] == is_open)
 
 
 def _groups(findings: Sequence[TableRow]) -> tuple[RuleGroup, ...]:
