@@ -13,7 +13,7 @@ from kraft_audit.text.readable import plural
 
 THICK, PARTED, OUTLINED, THIN = 16.0, 10.0, 8.0, 6.0
 LANE_PIXELS, NARROW_LANE_PIXELS = 26.0, 36.0
-HEIGHTS: Final = {
+BAND_HEIGHTS: Final = {
     **dict.fromkeys((*TROUBLE, BandKind.LEADER), THICK),
     **dict.fromkeys((BandKind.OBSERVER, BandKind.STARTING), OUTLINED),
     BandKind.DIVERGED: PARTED,
@@ -95,7 +95,7 @@ def _draw_silence(canvas: Canvas, lane: Lane, y: float) -> None:
     """Dots where nothing is known of a node: after its log's end, or all along where it has none."""
     title = f"{lane.role} {lane.name}: nothing known"
     if lane.ends_ms is None:
-        if not any(band.kind in (BandKind.FOLLOWER, BandKind.OBSERVER) for band in lane.bands):
+        if all(band.kind in (BandKind.LEADER, BandKind.DIVERGED) for band in lane.bands):
             canvas.used.add("silent")
             canvas.shape("line", title, x1=canvas.left, x2=canvas.right, y1=y, y2=y, class_="silent")
         return
@@ -118,7 +118,7 @@ def draw_band(canvas: Canvas, band: Band, y: float, who: str) -> None:
     words = band.label or (str(band.kind) if band.kind is BandKind.FOLLOWER else WORDS[band.kind].rpartition(" or ")[2])
     title = in_time(f"{who}: {words}", band.from_ms, band.to_ms)
     x0, x1 = canvas.axis.x(band.from_ms), canvas.axis.x(band.to_ms)
-    height = HEIGHTS.get(band.kind, THIN)
+    height = BAND_HEIGHTS.get(band.kind, THIN)
     fill = canvas.pattern(band.kind) if band.kind in PATTERNED else None
     width = max(1.5, x1 - x0)
     canvas.shape("rect", title, x=x0, y=y - height / 2, width=width, height=height, class_=band.kind, fill=fill)

@@ -20,7 +20,7 @@ from kraft_audit.rules.columns.quorum_standing import writes_when_idle
 from kraft_audit.text.readable import duration, is_time, listed, nouns, offset_span, when
 
 POINTS_MAX: Final = 400
-BRANCHES_MAX: Final = 8
+BRANCHES_DRAWN: Final = 8
 STALL_MS: Final = 10_000
 """A leader writes a NoOp every 500 ms; an election, or the restart of a node, takes some seconds."""
 DATED_TABLES: Final = ("leader_epochs", "voter_sets", "broker_changes", "controller_changes", "feature_changes")
@@ -111,7 +111,7 @@ def drawn_branches(history: ClusterHistory) -> tuple[DrawnBranch, ...]:
 
 def newest_branches(branches: Sequence[DrawnBranch]) -> tuple[DrawnBranch, ...]:
     """As many as a picture has room for, in their order: those with what the log lacks first, then the newest."""
-    ordered = sorted(branches, key=lambda branch: (not branch.alarms, -branch.to_ms))[:BRANCHES_MAX]
+    ordered = sorted(branches, key=lambda branch: (not branch.alarms, -branch.to_ms))[:BRANCHES_DRAWN]
     return tuple(branch for branch in branches if branch in ordered)
 
 

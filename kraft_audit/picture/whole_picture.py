@@ -42,7 +42,7 @@ from kraft_audit.text.readable import duration, is_time
 LANES_MAX: Final = 24
 BRACKETS_MAX: Final = 9
 SPAN_MS_MIN: Final = 10
-CONDITIONS: Final = {
+SERIES_CONDITIONS: Final = {
     SeriesKind.AT_ONE_REPLICA: alone,
     SeriesKind.OFFLINE: offline,
     SeriesKind.BLOCKED: under_min_isr,
@@ -178,7 +178,7 @@ def drawn_apart(history: ClusterHistory) -> DrawnApart:
         return DrawnApart(SPANS.empty_table())
     states = partition_states(committed_part(history))
     times, columns = states.timestamp_ms, dict[str, list[Any]](from_ms=[], to_ms=[])
-    conditions = {FLAGS[kind]: condition(states) for kind, condition in CONDITIONS.items()}
+    conditions = {FLAGS[kind]: condition(states) for kind, condition in SERIES_CONDITIONS.items()}
     columns |= {flag: [] for flag in conditions}
     for flag, is_met in conditions.items():
         for episode in states.episodes(is_met):

@@ -188,6 +188,16 @@ def test_what_is_drawn_has_a_title_and_the_legend_nothing_else(path: str, captur
         assert all(texts)
 
 
+def test_dots_say_that_nothing_is_known_of_a_disk(
+    captured_logs: Path, told: dict[str, tuple[Cluster, list[dict[str, Any]]]]
+) -> None:
+    """Of a broker that was unregistered the log tells everything."""
+    silent = "nothing known</title>"
+    assert "broker 15" in draw(_picture(_only(captured_logs / "elr" / "29-stopped")))
+    assert f"broker 15: {silent}" not in draw(_picture(_only(captured_logs / "elr" / "29-stopped")))
+    assert f"voter 1: {silent}" in draw(_picture(told["wiped-voter-before-the-loss"][0]))
+
+
 def _kinds(element: ElementTree.Element) -> set[str]:
     """The classes of an element and of what it holds."""
     return {part.get("class") or "" for part in element.iter()}
