@@ -22,9 +22,7 @@ pytestmark = pytest.mark.slow  # a lake is made first
 
 CAPTURES = {
     "divergence": "divergence",
-    "a parted disk": "divergence/11-dead-node-diverged",
     "a replaced disk": "phantom",
-    "a formatted disk": "phantom/03-phantom",
     "a reverted voter": "uncommitted-voter-change",
     "no majority": "six/06-three-of-six-down",
     "two quorums": "split/03-stopped",
@@ -32,6 +30,7 @@ CAPTURES = {
     "a failed log dir": "jbod/02-dir-back",
     "torn tails": "torn-write",
 }
+OF_THE_SAME_CLUSTERS = {"a parted disk": "divergence/11-dead-node-diverged", "a formatted disk": "phantom/03-phantom"}
 SCENARIOS = (
     *("two-leaders-one-epoch", "wiped-voter-before-the-loss", "controllers-emptied", "three-of-five-wiped"),
     *("loss-last-known-leader", "loss-came-back-alone", "emptied-segments"),
@@ -41,29 +40,30 @@ SCENARIOS = (
 @pytest.fixture(scope="module")
 def paths(captured_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("simulated")
-    for scenario in SCENARIOS:
-        simulate(scenario, 1, folder / scenario)
-    captures = {name: captured_logs / path for name, path in CAPTURES.items()}
+    for seed, scenario in enumerate(SCENARIOS, start=1):
+        simulate(scenario, seed, folder / scenario)
+    captures = {name: captured_logs / path for name, path in (CAPTURES | OF_THE_SAME_CLUSTERS).items()}
     return captures | {scenario: folder / scenario for scenario in SCENARIOS}
 
 
 @pytest.fixture(scope="module")
 def pages(paths: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Picture | None]]:
-    """By name the pictures on the pages of one lake, a picture for each history."""
+    """By name the pictures on the pages of two lakes, a picture for each history."""
     folder = tmp_path_factory.mktemp("drawn")
     pictures: dict[str, list[Picture | None]] = {name: [] for name in paths}
-    # The captures of one cluster.id are one cluster of a lake: each gets a lake of its own.
-    for number, (name, path) in enumerate(paths.items()):
+    for number, names in enumerate(([*CAPTURES, *SCENARIOS], [*OF_THE_SAME_CLUSTERS])):
         lake, fleet = folder / f"lake-{number}", folder / f"fleet-{number}.yaml"
-        keys = {"lake": str(lake), "redaction_key_file": str(folder / "key")}
-        fleet.write_text(yaml.safe_dump({**keys, "clusters": [{"name": name, "paths": [str(path)]}]}))
+        clusters = [{"name": name, "paths": [str(paths[name])]} for name in names]
+        keys = {"lake": str(lake), "redaction_key_file": str(folder / "key"), "clusters": clusters}
+        fleet.write_text(yaml.safe_dump(keys))
         with contextlib.redirect_stdout(io.StringIO()):
             assert run_command(["run", str(fleet), "--engine", "local"]) == 0
-        pictures[name] = [cluster_view(given).picture for given in LakeSource(str(lake), has_pages=True).clusters()]
+        for given in LakeSource(str(lake), has_pages=True).clusters():
+            pictures[given.name or ""].append(cluster_view(given).picture)
     return pictures
 
 
-@pytest.mark.parametrize("name", [*CAPTURES, *SCENARIOS])
+@pytest.mark.parametrize("name", [*CAPTURES, *OF_THE_SAME_CLUSTERS, *SCENARIOS])
 def test_a_lake_draws_what_its_disks_do(
     name: str, paths: dict[str, Path], pages: dict[str, list[Picture | None]]
 ) -> None:
