@@ -9,6 +9,7 @@ from markupsafe import escape
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.time_axis import TimeAxis
 from kraft_audit.text.output import neutral
+from kraft_audit.text.readable import when
 
 NARROW: Final = frozenset("ijl|.,:;'!()[] ftrI1")
 WIDE: Final = frozenset("mwMWQO@%")
@@ -25,6 +26,18 @@ def text_width(text: str, *, is_bold: bool = False) -> float:
         NARROW_PIXELS if letter in NARROW else WIDE_PIXELS if letter in WIDE else COMMON_PIXELS for letter in text
     )
     return width * (BOLD if is_bold else 1.0)
+
+
+def wrapped(text: str, width: float) -> list[str]:
+    """Lines no wider than this, broken after commas; a part that is wider is a line of its own."""
+    lines: list[str] = []
+    for part in text.split(", "):
+        joined = f"{lines[-1]}, {part}" if lines else part
+        if lines and text_width(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines.append(part)
+    return lines
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
@@ -47,6 +60,16 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 def written(text: str) -> str:
     """Any text as markup in which nothing acts."""
     return str(escape(neutral(text)))
+
+
+def title_element(text: str) -> str:
+    """What is said of a shape; nothing without a text."""
+    return element("title", written(text)) if text else ""
+
+
+def in_time(text: str, from_ms: int, to_ms: int | None = None) -> str:
+    """What lasted from one time to another, or stands at one: the title of a shape."""
+    return f"{text}, {when(from_ms)}" + ("" if to_ms is None else f" to {when(to_ms, from_ms)}") + " UTC"
 
 
 def _value(value: object) -> str:
@@ -90,9 +113,13 @@ class Canvas:
     def texts(self) -> str:
         return "".join(self._texts)
 
-    def shape(self, name: str, /, **attributes: object) -> None:
-        """Adds one element."""
-        self.shapes.append(element(name, **attributes))
+    def shape(self, name: str, title: str = "", /, **attributes: object) -> None:
+        """Adds one element; `title` is what a reader is told who points at it."""
+        self.shapes.append(element(name, title_element(title), **attributes))
+
+    def mark(self, markup: str, title: str) -> None:
+        """Adds elements that are one mark."""
+        self.shapes.append(element("g", title_element(title) + markup))
 
     def pattern(self, kind: str) -> str:
         """The fill that is named by this kind."""

@@ -1,10 +1,10 @@
-"""Draws what spans the whole height: incidents above the lanes, times without a leader, ticks and folds of the axis."""
+"""Draws what spans the whole height: incidents above the lanes, times without a commit, ticks and folds of the axis."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from kraft_audit.picture.canvas import HEADING, Box, Canvas, element, text_width
+from kraft_audit.picture.canvas import HEADING, Box, Canvas, element, in_time, text_width, title_element
 from kraft_audit.picture.happened import Bracket
 from kraft_audit.text.readable import duration, plural
 
@@ -44,12 +44,13 @@ def _draw_bracket(canvas: Canvas, bracket: Bracket) -> int | None:
     kind = " open" if bracket.is_open else ""
     disc = element("circle", cx=middle, cy=y, r=DISC, class_=f"disc{kind}")
     disc += element("text", str(bracket.number), x=middle, y=y + 4.2, class_="on b", text_anchor="middle")
+    about = f"Incident {bracket.number}: {bracket.label}"
     if canvas.stands_alone:
-        canvas.over(disc)
+        canvas.over(element("g", title_element(about) + disc))
     else:
-        about = f"Incident {bracket.number}: {bracket.label}"
         canvas.links.append(element("a", disc, href=f"#incident-{bracket.number}", aria_label=about))
-    canvas.shape("path", d=f"M{x0:.1f} {y + 17:.1f}v-4H{x1:.1f}v4", class_=f"bracket{kind}")
+    title = in_time(about, bracket.from_ms, bracket.to_ms)
+    canvas.shape("path", title, d=f"M{x0:.1f} {y + 17:.1f}v-4H{x1:.1f}v4", class_=f"bracket{kind}")
     return row
 
 
@@ -65,16 +66,16 @@ def _has_room(canvas: Canvas, row: int, middle: float, x0: float, x1: float, lab
     return all(map(canvas.is_free, _boxes(y, middle, x0, x1))) and any(map(canvas.is_free, sides))
 
 
-def draw_leaderless(canvas: Canvas, top: float, bottom: float) -> None:
-    """While no leader is proven, the lanes of controllers are tinted."""
-    y = top + HEADING - 2
-    for bracket in canvas.picture.brackets:
-        if bracket.has_no_leader and canvas.picture.controllers:
-            x0, x1 = canvas.axis.x(bracket.from_ms), canvas.end_x(bracket.to_ms)
-            canvas.used.add("no-leader")
-            canvas.shape("rect", x=x0, y=y, width=max(2.0, x1 - x0), height=bottom - y, class_="no-leader")
+def draw_stalls(canvas: Canvas, top: float, bottom: float) -> None:
+    """A tint over the times when nothing was committed."""
+    for stall in canvas.picture.stalls:
+        if stall.to_ms is None or stall.to_ms > canvas.picture.from_ms:
+            x0, x1 = canvas.axis.x(stall.from_ms), canvas.end_x(stall.to_ms)
+            canvas.used.add("stall")
+            wide = max(2.0, x1 - x0)
+            canvas.shape("rect", stall.text, x=x0, y=top, width=wide, height=bottom - top, class_="stall")
             for x in (x0, x1):
-                canvas.shape("line", x1=x, x2=x, y1=y, y2=bottom, class_="no-leader-edge")
+                canvas.shape("line", x1=x, x2=x, y1=top, y2=bottom, class_="stall-edge")
 
 
 def draw_grid(canvas: Canvas, top: float, bottom: float) -> None:
@@ -104,7 +105,8 @@ def draw_folds(canvas: Canvas, top: float, bottom: float) -> None:
     y = top + HEADING - 4
     for fold in canvas.axis.folds:
         canvas.used.add("fold")
-        canvas.shape("rect", x=fold.x0, y=y, width=fold.x1 - fold.x0, height=bottom - y + 2, class_="paper")
+        title = f"{duration(fold.length_ms)} in which nothing happened, not to scale"
+        canvas.shape("rect", title, x=fold.x0, y=y, width=fold.x1 - fold.x0, height=bottom - y + 2, class_="paper")
         for x in (fold.x0, fold.x1):
             canvas.shape("line", x1=x, x2=x, y1=y, y2=bottom, class_="fold")
 

@@ -6,15 +6,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from kraft_audit.picture.canvas import Canvas, element, written
+from kraft_audit.picture.canvas import HEADING, Canvas, element, written
+from kraft_audit.picture.draw_log import draw_log
 from kraft_audit.picture.draw_nodes import draw_lane, draw_left_out, place_lanes
-from kraft_audit.picture.draw_partitions import SERIES_TITLES, draw_log_end, draw_partitions
+from kraft_audit.picture.draw_partitions import SERIES_TITLES, draw_partitions
 from kraft_audit.picture.draw_time import (
     draw_brackets,
     draw_fold_lengths,
     draw_folds,
     draw_grid,
-    draw_leaderless,
+    draw_stalls,
     draw_ticks,
 )
 from kraft_audit.picture.happened import Lane, Picture
@@ -47,11 +48,12 @@ def draw(picture: Picture, width: int = WIDTHS[0], *, stands_alone: bool = False
     draw_fold_lengths(canvas, top)
     above, canvas.shapes = canvas.shapes, []
     draw_partitions(canvas)
-    draw_log_end(canvas)
+    draw_log(canvas)
     bottom = canvas.y
     below, canvas.shapes = canvas.shapes, []
     draw_grid(canvas, top, bottom)
-    draw_leaderless(canvas, top, controllers_end)
+    if picture.controllers:
+        draw_stalls(canvas, top + HEADING - 2, controllers_end)
     for place in lanes:
         draw_lane(canvas, place)
     canvas.shapes += [*above, *below]
@@ -100,9 +102,13 @@ def description(picture: Picture) -> str:
         f"{SERIES_TITLES[series.kind]}: at most {plural(series.peak, 'partition')}, {series.last:,} at the end."
         for series in picture.drawn_series
     ]
-    if picture.losses:
-        lost = plural(sum(count for _, count in picture.losses), "partition")
-        parts.append(f"Losses: {lost} may have lost acknowledged records.")
+    for word, count in (
+        ("lost", sum(loss.proven for loss in picture.losses)),
+        ("may have lost", sum(loss.possible for loss in picture.losses)),
+    ):
+        parts += [f"Losses: {plural(count, 'partition')} {word} acknowledged records."] if count else []
+    parts += [f"{stall.text.capitalize()}, from {when(stall.from_ms)}." for stall in picture.stalls]
+    parts += [f"Branch: {branch.label}; {branch.standing}." for branch in picture.branches]
     parts += [f"{picture.sentence}."] if picture.sentence else []
     parts += [f"{', '.join(standing).capitalize()}."] if (standing := picture.log_end.standing) else []
     return " ".join(parts)

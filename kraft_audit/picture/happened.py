@@ -37,6 +37,8 @@ class MarkKind(enum.StrEnum):
     REMOVED = "removed"
     RESTARTED = "restarted"
     LOG_DIR_FAILED = "log-dir-failed"
+    CUT = "cut"
+    EMPTY = "empty"
 
 
 class SeriesKind(enum.StrEnum):
@@ -62,10 +64,11 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something at one moment."""
+    """Something at one moment; `text` says what, where its kind alone does not."""
 
     kind: MarkKind
     at_ms: int
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +124,68 @@ class Bracket:
     from_ms: int
     to_ms: int | None
     is_open: bool
-    has_no_leader: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A time of which no record is proven committed, and why that is known; `to_ms` is None where it lasts."""
+
+    from_ms: int
+    to_ms: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnBranch:
+    """Records that parted from the log at `from_offset`, up to `to_offset` (exclusive).
+
+    `parted_ms` is the time of the last record before them, None where none was read. Below `committed` they are proven
+    committed: None where nothing of them is. `label` says what they are, `standing` where they are now.
+    """
+
+    from_offset: int
+    to_offset: int
+    from_ms: int
+    to_ms: int
+    parted_ms: int | None
+    committed: int | None
+    label: str
+    standing: str
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def alarms(self) -> bool:
+        """Whether a branch has what the log lacks: a committed record, or one that a disk holds still."""
+        return self.committed is not None or not any(mark.kind is MarkKind.CUT for mark in self.marks)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnLoss:
+    """How many partitions lost acknowledged records at a time: proven by brokers' disks, or possibly."""
+
+    at_ms: int
+    proven: int
+    possible: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogGrowth:
     """The canonical log's end over time: `offsets[n]` is the end after the batch that was appended at `times_ms[n]`.
 
-    Everything below `committed` is proven committed: the newest watermark's low, which the head of a page names too.
+    Where no log is canonical, it is that of the records that all logs have in common. Everything below `committed` is
+    proven committed: `captures.committed_end`, which the head of a page names too.
     """
 
     times_ms: Times
     offsets: Times
     committed: int | None
+    is_canonical: bool = True
 
     @property
     def standing(self) -> tuple[str, ...]:
         """The log's end where it goes on past what is proven committed, and up to where it is, as `check` says it."""
         last = int(self.offsets[-1]) if len(self.offsets) else None
-        is_all = self.committed is not None and (last is None or last <= self.committed)
+        is_all = self.committed is not None and (last is None or last <= self.committed or not self.is_canonical)
         end = () if last is None or is_all else (f"log end {last}",)
         return (*end, *((f"committed through {self.committed - 1}",) if self.committed else ()))
 
@@ -159,9 +205,12 @@ class Picture:
     lanes_left_out: int
     partitions: int | None
     series: tuple[Series, ...]
-    losses: tuple[tuple[int, int], ...]
+    losses: tuple[DrawnLoss, ...]
     log_end: LogGrowth
     brackets: tuple[Bracket, ...]
+    branches: tuple[DrawnBranch, ...] = ()
+    branches_left_out: int = 0
+    stalls: tuple[Stall, ...] = ()
     earlier: int = 0
     moments_ms: tuple[int, ...] = field(default=())
 
@@ -177,6 +226,11 @@ class Picture:
         if self.partitions is None or not none:
             return ""
         return f"{self.partitions:,} partition{'s'[: self.partitions != 1]}, {', '.join(none)}"
+
+    @property
+    def partitions_lost(self) -> int:
+        """How many times a partition lost acknowledged records or may have."""
+        return sum(loss.proven + loss.possible for loss in self.losses)
 
     @property
     def drawn_series(self) -> tuple[Series, ...]:

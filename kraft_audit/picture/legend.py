@@ -15,20 +15,23 @@ WORDS: Final[dict[str, str]] = {
     BandKind.LEADER: "leader",
     BandKind.IN_SERVICE: "follower, or broker in service",
     BandKind.OBSERVER: "observer, not a voter",
-    BandKind.DIVERGED: "records that the canonical log lacks",
+    BandKind.DIVERGED: "records of a branch: they parted from the log",
     BandKind.FENCED: "fenced",
     BandKind.SHUTTING_DOWN: "shutting down",
     BandKind.DOWN: "down, stopped in order",
     BandKind.STARTING: "registered, not yet in service",
     "cap": "log ends; nothing after it",
-    "silent": "not captured",
-    "no-leader": "no leader",
+    "silent": "nothing known",
+    "stall": "nothing committed",
     MarkKind.ELECTED: "elected",
     MarkKind.ADDED: "voter added",
     MarkKind.REMOVED: "voter removed",
     MarkKind.RESTARTED: "restarted, no controlled shutdown",
     MarkKind.LOG_DIR_FAILED: "log dir failed",
-    "loss": "partitions that may have lost acknowledged records",
+    MarkKind.CUT: "cut off: a later capture lacks it",
+    MarkKind.EMPTY: "disk holds no record",
+    "loss": "partitions that lost acknowledged records",
+    "possible-loss": "partitions that may have lost acknowledged records",
     "not-proven": "appended, not proven committed",
     "fold": "quiet time, not to scale",
 }
@@ -65,8 +68,8 @@ def _swatch(kind: str, x: float, y: float, prefix: str) -> str:
     if kind in set(MarkKind):
         return mark_shape(MarkKind(kind), middle, y)
     match kind:
-        case "loss":
-            return loss_shape(middle, y)
+        case "loss" | "possible-loss":
+            return loss_shape(middle, y, kind)
         case "cap":
             cap = element("line", x1=x + 2, x2=x + 2, y1=y - 7, y2=y + 7, class_="cap")
             return cap + element("line", x1=x + 6, x2=x + SWATCH, y1=y, y2=y, class_="silent")
@@ -86,9 +89,9 @@ def _swatch(kind: str, x: float, y: float, prefix: str) -> str:
             return element("rect", x=x, y=y - height / 2, width=SWATCH, height=height, class_=kind, fill=fill)
 
 
-def loss_shape(x: float, y: float) -> str:
-    """The mark of partitions that may have lost acknowledged records, with its middle at (x, y)."""
-    return element("path", d=f"M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5 -5.5Z", class_="loss")
+def loss_shape(x: float, y: float, kind: str) -> str:
+    """The mark of partitions that lost acknowledged records or may have (`kind`), with its middle at (x, y)."""
+    return element("path", d=f"M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5 -5.5Z", class_=kind)
 
 
 def mark_shape(kind: MarkKind, x: float, y: float) -> str:
@@ -107,6 +110,12 @@ def mark_shape(kind: MarkKind, x: float, y: float) -> str:
         case MarkKind.RESTARTED:
             path = f"M{x - 4:.1f} {y - 4:.1f}l8 8M{x + 4:.1f} {y - 4:.1f}l-8 8"
             return element("path", d=path, class_="cross-edge") + element("path", d=path, class_="cross")
+        case MarkKind.CUT:
+            path = f"M{x - 4:.1f} {y + 8:.1f}l4 -16M{x + 1:.1f} {y + 8:.1f}l4 -16"
+            return element("path", d=path, class_="cross-edge") + element("path", d=path, class_="cut")
+        case MarkKind.EMPTY:
+            slash = element("path", d=f"M{x - 6:.1f} {y + 6:.1f}l12 -12", class_="cross")
+            return element("circle", cx=x, cy=y, r=6.0, class_="mark-open") + slash
 
 
 def patterns(prefix: str) -> str:

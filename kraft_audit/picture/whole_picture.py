@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from kraft_audit.incidents.incident import IncidentKind
-from kraft_audit.picture.happened import Bracket, Lane, LogGrowth, Picture, Series, SeriesKind, step_series
-from kraft_audit.picture.node_lanes import broker_lanes, controller_lanes
+from kraft_audit.incidents.numbering import numbered_incidents
+from kraft_audit.picture.broker_lanes import broker_lanes
+from kraft_audit.picture.controller_lanes import controller_lanes
+from kraft_audit.picture.drawn_log import (
+    DatedEnd,
+    committed_part,
+    dated_ends,
+    drawn_branches,
+    log_growth,
+    newest_branches,
+    stalls,
+    told_until,
+)
+from kraft_audit.picture.happened import (
+    Bracket,
+    DrawnBranch,
+    DrawnLoss,
+    Lane,
+    Picture,
+    Series,
+    SeriesKind,
+    Stall,
+    step_series,
+)
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import newest_watermark
-from kraft_audit.rules.columns.log_batches import canonical_log
-from kraft_audit.rules.columns.loss_holders import losses
+from kraft_audit.rules.columns.loss_holders import Grade, losses
 from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
 from kraft_audit.text.readable import duration, is_time
 
 LANES_MAX: Final = 24
 BRACKETS_MAX: Final = 9
-POINTS_MAX: Final = 400
-DATED_TABLES: Final = ("leader_epochs", "voter_sets", "broker_changes", "controller_changes", "feature_changes")
+SPAN_MS_MIN: Final = 10
+SERIES_CONDITIONS: Final = {
+    SeriesKind.AT_ONE_REPLICA: alone,
+    SeriesKind.OFFLINE: offline,
+    SeriesKind.BLOCKED: under_min_isr,
+}
 FLAGS: Final = {
     SeriesKind.AT_ONE_REPLICA: "is_last_replica",
     SeriesKind.OFFLINE: "is_offline",
@@ -37,16 +60,16 @@ SPANS: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnApart:
-    """What a picture shows of tables that are too large for a page's history.
+    """What a picture shows of tables that are too large for a page's history: of disks it is made by `drawn_apart`.
 
-    `spans` (columns of SPANS) and `losses` (time in ms, how many partitions) stand for the rows of `partition_changes`
-    that the history lacks. `log_ends` are ends of the canonical log with their append times in ms, as plans found them:
-    they stand for `batches` where the history has no such table.
+    `spans` have the columns of SPANS; of what is not committed they say nothing. `log_ends` are ends of the canonical
+    log with their append times in ms, as plans found them: they stand for `batches` where the history has no such
+    table.
     """
 
     spans: pa.Table
-    losses: tuple[tuple[int, int], ...] = ()
-    log_ends: tuple[tuple[int, int], ...] = ()
+    losses: tuple[DrawnLoss, ...] = ()
+    log_ends: tuple[DatedEnd, ...] = ()
 
 
 def picture_of(
@@ -54,67 +77,53 @@ def picture_of(
 ) -> Picture | None:
     """What happened to a cluster; None where no time of its log is known.
 
-    `incidents` are rows of that table in the order in which they are numbered. `apart` is given where the history's
-    tables are not whole.
+    `incidents` are all rows of that table, in any order. `apart` is given where the history's tables are not whole.
     """
-    dated = [*_dated(history, () if apart is None else apart.log_ends)]
-    times = [time for _, time in dated]
+    apart = drawn_apart(history) if apart is None else apart
+    dated = dated_ends(history, apart.log_ends)
+    branches = drawn_branches(history)
+    times = [*(time for _, time in dated), *(time for branch in branches for time in (branch.from_ms, branch.to_ms))]
+    times = [time for time in times if time > 0 and is_time(time)]
     if not times or history.end_ms is None:
         return None
-    log_to = history.end_ms
+    log_to = max(history.end_ms, *(branch.to_ms for branch in branches)) if branches else history.end_ms
     brackets, earlier = _brackets(incidents, log_to)
     log_from = min(min(times), log_to)
     from_ms = log_from if not earlier else max(log_from, min(bracket.from_ms for bracket in brackets))
     from_ms -= 0 if from_ms == log_from else max(1_000, (log_to - from_ms) // 50)
     controllers = tuple(controller_lanes(history, from_ms, log_to))
-    brokers, left_out = _fitting(list(broker_lanes(history, log_to)), LANES_MAX - len(controllers))
-    series, lost, partitions = _partitions(history, apart)
-    lanes = (*controllers, *brokers)
+    told = committed_part(history)
+    brokers, left_out = _fitting(list(broker_lanes(told, told_until(history, log_to))), LANES_MAX - len(controllers))
+    states = partition_states(told) if told.has("partition_changes") else None
+    series = () if states is None else tuple(_of_spans(kind, apart.spans) for kind in SeriesKind)
+    shown = newest_branches(tuple(branch for branch in branches if branch.to_ms >= from_ms))
+    stalled = stalls(history, incidents, branches, log_to)
+    growth = log_growth(history, dated, log_to)
+    waiting = growth.times_ms[growth.times_ms >= stalled[-1].from_ms] if stalled and stalled[-1].to_ms is None else ()
+    moments = _moments((*controllers, *brokers), series, brackets, shown, stalled) | {log_to, *map(int, waiting)}
     return Picture(
         title=history.title,
         from_ms=from_ms,
-        to_ms=max(log_to, from_ms + 1_000),
+        to_ms=max(log_to, from_ms + SPAN_MS_MIN),
         controllers=controllers,
         brokers=brokers,
         lanes_left_out=left_out,
-        partitions=partitions,
+        partitions=None if states is None else int(states.exists[states.last_rows].sum()) if len(states) else 0,
         series=series,
-        losses=lost,
-        log_end=_log_end(history, dated, log_to),
+        losses=apart.losses,
+        log_end=growth,
         brackets=brackets,
+        branches=shown,
+        branches_left_out=len(branches) - len(shown),
+        stalls=stalled,
         earlier=earlier,
-        moments_ms=tuple(sorted(_moments(lanes, series, brackets, log_to))),
+        moments_ms=tuple(sorted(moments)),
     )
-
-
-def _dated(history: ClusterHistory, log_ends: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """(offset after, time) of what the log itself holds, nothing of what a disk was formatted with or of snapshots."""
-    log = canonical_log(history) if history.has("batches") else None
-    if log is not None and len(log.row):
-        yield from zip((log.last_offset + 1).tolist(), log.timestamp_ms.tolist(), strict=True)
-        return
-    yield from ((end, time) for end, time in log_ends if time > 0 and is_time(time))
-    for name in DATED_TABLES:
-        for row in history.rows(name):
-            offset, time = row["from_offset"], row["timestamp_ms"]
-            is_of_log = row.get("cause") != "snapshot" and row.get("source") in (None, "log")
-            if offset is not None and offset >= 0 and is_of_log and time is not None and time > 0 and is_time(time):
-                yield offset + 1, time
-
-
-def _log_end(history: ClusterHistory, dated: Sequence[tuple[int, int]], to_ms: int) -> LogGrowth:
-    points = sorted({(offset, time) for offset, time in dated if 0 < time <= to_ms and is_time(time)})
-    offsets = np.asarray([offset for offset, _ in points], np.int64)
-    times = np.maximum.accumulate(np.asarray([time for _, time in points], np.int64)) if points else offsets
-    if len(points) > POINTS_MAX:
-        chosen = np.unique(np.linspace(0, len(points) - 1, POINTS_MAX).astype(np.int64))
-        offsets, times = offsets[chosen], times[chosen]
-    mark = newest_watermark(history)
-    return LogGrowth(times, offsets, None if mark is None else mark["low"])
 
 
 def _brackets(incidents: Sequence[TableRow], to_ms: int) -> tuple[tuple[Bracket, ...], int]:
     """The open incidents and the newest others, and how many are not drawn."""
+    numbered = numbered_incidents(incidents)
     dated = [
         Bracket(
             number,
@@ -122,21 +131,21 @@ def _brackets(incidents: Sequence[TableRow], to_ms: int) -> tuple[tuple[Bracket,
             min(row["from_ms"], to_ms),
             row["to_ms"],
             row["is_open"] and row["kind"] != IncidentKind.CLUSTER_STOP,
-            row["kind"] in (IncidentKind.NO_LEADER, IncidentKind.QUORUM),
         )
-        for number, row in enumerate(incidents, start=1)
+        for number, row in enumerate(numbered, start=1)
         if row["from_ms"] is not None and is_time(row["from_ms"]) and row["kind"] != IncidentKind.DECLARED_RESCUE
     ]
+    left_out = len(incidents) - len(numbered)
     dated.sort(key=lambda bracket: (not bracket.is_open, -bracket.from_ms))
     shown = sorted(dated[:BRACKETS_MAX], key=lambda bracket: bracket.from_ms)
-    return tuple(shown), len(dated) - len(shown)
+    return tuple(shown), len(dated) - len(shown) + left_out
 
 
 def _label(row: TableRow, to_ms: int) -> str:
     """A few words for a bracket; the page has the sentence."""
     kind = row["kind"]
     if kind == IncidentKind.QUORUM:
-        return "quorum stopped"
+        return str(row["headline"]).removeprefix("The ")
     if kind == IncidentKind.NO_LEADER:
         end = to_ms if row["to_ms"] is None else row["to_ms"]
         return f"no leader {duration(end - row['from_ms'])}"
@@ -163,33 +172,26 @@ def _fitting(lanes: list[Lane], places: int) -> tuple[tuple[Lane, ...], int]:
     return tuple(lanes[place] for place in sorted(worst)), len(lanes) - places
 
 
-def _partitions(
-    history: ClusterHistory, apart: DrawnApart | None
-) -> tuple[tuple[Series, ...], tuple[tuple[int, int], ...], int | None]:
-    """The counts of exposed partitions, how many may have lost records by time, and how many partitions exist."""
-    if apart is not None:
-        states = partition_states(history)
-        count = int(states.exists[states.last_rows].sum()) if len(states) else 0
-        return tuple(_of_spans(kind, apart.spans) for kind in SeriesKind), apart.losses, count
+def drawn_apart(history: ClusterHistory) -> DrawnApart:
+    """The same of a history whose tables are whole, as they are where it is read from disks."""
     if not history.has("partition_changes"):
-        return (), (), None
-    bounds_of: dict[SeriesKind, tuple[list[int], list[int | None]]] = {kind: ([], []) for kind in SeriesKind}
-    states = partition_states(history)
-    times = states.timestamp_ms
-    conditions: dict[SeriesKind, Any] = {
-        SeriesKind.AT_ONE_REPLICA: alone,
-        SeriesKind.OFFLINE: offline,
-        SeriesKind.BLOCKED: under_min_isr,
-    }
-    for kind, condition in conditions.items():
-        starts, ends = bounds_of[kind]
-        for episode in states.episodes(condition(states)):
-            starts.append(int(times[episode.start]))
-            ends.append(None if episode.end is None else int(times[episode.end]))
-    lost = Counter(loss.event.timestamp_ms for loss in losses(history) if loss.grade.is_reported)
-    count = int(states.exists[states.last_rows].sum()) if len(states) else 0
-    series = tuple(step_series(kind, starts, ends) for kind, (starts, ends) in bounds_of.items())
-    return series, tuple(sorted(lost.items())), count
+        return DrawnApart(SPANS.empty_table())
+    states = partition_states(committed_part(history))
+    times, columns = states.timestamp_ms, dict[str, list[Any]](from_ms=[], to_ms=[])
+    conditions = {FLAGS[kind]: condition(states) for kind, condition in SERIES_CONDITIONS.items()}
+    columns |= {flag: [] for flag in conditions}
+    for flag, is_met in conditions.items():
+        for episode in states.episodes(is_met):
+            columns["from_ms"].append(int(times[episode.start]))
+            columns["to_ms"].append(None if episode.end is None else int(times[episode.end]))
+            for name in conditions:
+                columns[name].append(name == flag)
+    counts: dict[int, Counter[bool]] = defaultdict(Counter)
+    for loss in losses(history):
+        if loss.grade.is_reported:
+            counts[loss.event.timestamp_ms][loss.grade is Grade.PROVEN] += 1
+    lost = tuple(DrawnLoss(at_ms, by[True], by[False]) for at_ms, by in sorted(counts.items()))
+    return DrawnApart(pa.table(columns, SPANS), lost)
 
 
 def _of_spans(kind: SeriesKind, spans: pa.Table) -> Series:
@@ -197,14 +199,22 @@ def _of_spans(kind: SeriesKind, spans: pa.Table) -> Series:
     return step_series(kind, own["from_ms"].to_pylist(), own["to_ms"].to_pylist())
 
 
-def _moments(lanes: Sequence[Lane], series: Sequence[Series], brackets: Sequence[Bracket], to_ms: int) -> set[int]:
-    moments = {to_ms}
+def _moments(
+    lanes: Sequence[Lane],
+    series: Sequence[Series],
+    brackets: Sequence[Bracket],
+    branches: Sequence[DrawnBranch],
+    stalled: Sequence[Stall],
+) -> set[int]:
+    moments: set[int] = set()
     for lane in lanes:
         moments |= {time for band in lane.bands for time in (band.from_ms, band.to_ms)}
         moments |= {mark.at_ms for mark in lane.marks}
         moments |= {lane.ends_ms} if lane.ends_ms is not None else set()
     for each in series:
         moments.update(each.times_ms.tolist())
-    for bracket in brackets:
-        moments |= {bracket.from_ms, *((bracket.to_ms,) if bracket.to_ms is not None else ())}
+    for branch in branches:
+        moments |= {branch.from_ms, branch.to_ms}
+    spans = [(each.from_ms, each.to_ms) for each in brackets] + [(each.from_ms, each.to_ms) for each in stalled]
+    moments |= {time for span in spans for time in span if time is not None}
     return moments

@@ -14,6 +14,7 @@ from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.findings.answer import SHOW_FINDINGS, AnswerLine
 from kraft_audit.findings.finding_formats import Advice, distinct_advice
 from kraft_audit.findings.situation import Situation
+from kraft_audit.incidents.numbering import incidents_in_order, numbered_incidents
 from kraft_audit.picture.happened import Picture
 from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.recovery.may_i.permission_table import PermissionLine, Permissions, permission_lines
@@ -151,7 +152,6 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     watermark, exposure = newest_watermark(history), cluster_exposure(given)
     controls = tuple(control_state(name, given.findings, judged, exposure.covered) for name in CONTROLS)
     open_incidents, resolved_incidents = _incidents(given, is_open=True), _incidents(given, is_open=False)
-    numbered = (*open_incidents, *resolved_incidents[:SUBJECTS_SHOWN])
     return ClusterView(
         cluster_id=given.cluster_id,
         page_id=given.page_id,
@@ -184,11 +184,11 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         answer=tuple(replace(line, text=line.text.replace(SHOW_FINDINGS, "")) for line in given.situation.lines),
         open_incidents=open_incidents,
         resolved_incidents=resolved_incidents,
-        numbered_incidents=numbered,
+        numbered_incidents=tuple(numbered_incidents(given.incidents)),
         permissions=given.permissions,
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,
-        picture=picture_of(given.drawn or history, numbered, given.apart),
+        picture=picture_of(given.drawn or history, given.incidents, given.apart),
         action=given.situation if given.situation.needs_action else None,
         weakness=weakness(given, [loss for control in controls for loss in control.acknowledged]),
     )
@@ -196,8 +196,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
 
 def _incidents(given: ClusterInput, *, is_open: bool) -> tuple[TableRow, ...]:
     """The incidents that last, or those that are resolved: the worst first, then the newest."""
-    rows = [row for row in given.incidents if row["is_open"] == is_open]
-    return tuple(sorted(rows, key=lambda row: (-RANK[row["severity"]], -(row["from_ms"] or 0), row["headline"])))
+    return tuple(row for row in incidents_in_order(given.incidents) if row["is_open"] == is_open)
 
 
 def _groups(findings: Sequence[TableRow]) -> tuple[RuleGroup, ...]:

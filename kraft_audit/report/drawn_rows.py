@@ -8,12 +8,16 @@ from its ends as plans found them: a point an hour is more than a picture shows 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from kraft_audit.lake.delta import sql_text
+from kraft_audit.picture.drawn_log import DatedEnd
+from kraft_audit.picture.happened import DrawnLoss
+from kraft_audit.picture.log_branches import is_log_ambiguous
 from kraft_audit.picture.whole_picture import DrawnApart
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.loss_holders import Grade
@@ -23,8 +27,6 @@ from kraft_audit.tables.silver import WATERMARKS
 
 DRAWN_BATCHES_MAX: Final = 100_000
 """Rows of `batches` of one cluster, a row for each replica that holds one: five hours of three idle voters."""
-DatedCounts = dict[str, tuple[tuple[int, int], ...]]
-"""Pairs of numbers by cluster, ascending."""
 
 
 class DrawnRows:
@@ -48,13 +50,17 @@ class DrawnRows:
         self._losses = self._losses_of(listed)
 
     def history(self, history: ClusterHistory) -> ClusterHistory | None:
-        """The same history with the batches of its log, if that is short; what was derived without them is not kept."""
+        """The same history with the batches of its log, if that is short and the batches say which log it is.
+
+        What was derived without them is not kept.
+        """
         if history.cluster_id not in self._short:
             return None
         batches = self._view(BATCHES.name)
         rows = self._query(f"SELECT * FROM ({batches}) AS held WHERE cluster_id = {sql_text(history.cluster_id)}")
         tables = {**history.tables, BATCHES.name: rows.select(BATCHES.column_names)}
-        return ClusterHistory(history.cluster_id, tables, is_read=history.is_read)
+        drawn = replace(history, tables=tables, _shared={})
+        return None if is_log_ambiguous(drawn) else drawn
 
     def apart(self, cluster_id: str, spans: pa.Table) -> DrawnApart:
         """What the picture of a cluster shows beside its history; `spans` are when its partitions were exposed."""
@@ -69,7 +75,7 @@ class DrawnRows:
         ).to_pylist()
         return frozenset(row["cluster_id"] for row in rows if row["n"] <= DRAWN_BATCHES_MAX)
 
-    def _log_ends_of(self, listed: str) -> DatedCounts:
+    def _log_ends_of(self, listed: str) -> dict[str, tuple[DatedEnd, ...]]:
         """The ends of the canonical log as plans found them, with the append time of the last batch there."""
         if WATERMARKS.name not in self._tables or CAPTURES.name not in self._tables:
             return {}
@@ -80,24 +86,25 @@ class DrawnRows:
             "AND held.capture_number = marks.capture_number AND held.log_end_offset = marks.canonical_end_offset "
             f"WHERE marks.cluster_id IN ({listed}) AND held.last_timestamp_ms IS NOT NULL "
             "AND held.last_epoch = marks.canonical_epoch "
-            "GROUP BY marks.cluster_id, marks.canonical_end_offset"
+            "GROUP BY marks.cluster_id, marks.canonical_end_offset ORDER BY end_offset"
         )
-        return _pairs(rows, "end_offset", "at_ms")
+        ends: dict[str, tuple[DatedEnd, ...]] = defaultdict(tuple)
+        for row in rows.to_pylist():
+            ends[row["cluster_id"]] = (*ends[row["cluster_id"]], (row["end_offset"], row["at_ms"]))
+        return ends
 
-    def _losses_of(self, listed: str) -> DatedCounts:
-        """When partitions may have lost acknowledged records, and how many at once."""
+    def _losses_of(self, listed: str) -> dict[str, tuple[DrawnLoss, ...]]:
+        """When partitions lost acknowledged records or may have, and how many at once."""
         if LOSSES.name not in self._tables:
             return {}
         grades = ", ".join(sql_text(grade.value) for grade in Grade if grade.is_reported)
         rows = self._query(
-            f"SELECT cluster_id, timestamp_ms AS at_ms, count(*) AS n FROM ({self._view(LOSSES.name)}) AS lost "
-            f"WHERE cluster_id IN ({listed}) AND grade IN ({grades}) GROUP BY cluster_id, timestamp_ms"
+            f"SELECT cluster_id, timestamp_ms AS at_ms, count(*) AS n, sum(CASE WHEN grade = "
+            f"{sql_text(Grade.PROVEN.value)} THEN 1 ELSE 0 END) AS proven FROM ({self._view(LOSSES.name)}) AS lost "
+            f"WHERE cluster_id IN ({listed}) AND grade IN ({grades}) GROUP BY cluster_id, timestamp_ms ORDER BY at_ms"
         )
-        return _pairs(rows, "at_ms", "n")
-
-
-def _pairs(rows: pa.Table, first: str, second: str) -> DatedCounts:
-    pairs: Mapping[str, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows.to_pylist():
-        pairs[row["cluster_id"]].append((row[first], row[second]))
-    return {id_: tuple(sorted(own)) for id_, own in pairs.items()}
+        lost: dict[str, tuple[DrawnLoss, ...]] = defaultdict(tuple)
+        for row in rows.to_pylist():
+            drawn = DrawnLoss(row["at_ms"], row["proven"], row["n"] - row["proven"])
+            lost[row["cluster_id"]] = (*lost[row["cluster_id"]], drawn)
+        return lost

@@ -151,6 +151,15 @@ def newest_watermark(history: ClusterHistory) -> TableRow | None:
     return rows[-1] if rows else None
 
 
+def committed_end(history: ClusterHistory) -> int | None:
+    """The end, exclusive, of what the last captures prove committed; None where no log was captured.
+
+    What is shown as "committed through" is this, less one: of `check`, the head of a page and its picture.
+    """
+    newest = newest_watermark(history)
+    return None if newest is None else int(newest["low"])
+
+
 def copies_in_doubt(history: ClusterHistory) -> str | None:
     """Why the newest copies are of different moments: one proves committed what too few of the others hold. None where
     they agree."""

@@ -21,6 +21,7 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.broker_stops import last_voter, stopped_brokers
 from kraft_audit.rules.columns.captures import (
+    committed_end,
     is_emptied,
     is_no_evidence,
     lacks_its_log,
@@ -273,7 +274,7 @@ def _facts(history: ClusterHistory, rows: list[TableRow], voter_set: TableRow) -
         epochs=tuple(
             sorted((row["node_id"], row["leader_epoch"]) for row in captured if row["leader_epoch"] is not None)
         ),
-        committed_to=None if watermark is None else watermark["low"],
+        committed_to=committed_end(history),
         end_offset=None if watermark is None else watermark["canonical_end_offset"],
         since_ms=int(log.timestamp_ms[-1]) if len(log.timestamp_ms) else history.end_ms,
         is_stopped_in_order=stopped is not None,
@@ -363,7 +364,7 @@ def _quiet(history: ClusterHistory, rows: list[TableRow], facts: QuorumStanding)
         return None
     written = max((row["last_timestamp_ms"] or 0 for row in rows), default=0)
     quiet_ms = min(row["read_from_ms"] for row in rows) - written
-    if not written or quiet_ms < QUIET_AFTER_MS or not _writes_when_idle(history):
+    if not written or quiet_ms < QUIET_AFTER_MS or not writes_when_idle(history):
         return None
     reason = (
         f"node {facts.leader_id} led epoch {facts.epoch}, and no log grew in the {duration(quiet_ms)} before reading"
@@ -371,7 +372,7 @@ def _quiet(history: ClusterHistory, rows: list[TableRow], facts: QuorumStanding)
     return replace(facts, standing=Standing.NO_LEADER, reason=reason, since_ms=written)
 
 
-def _writes_when_idle(history: ClusterHistory) -> bool:
+def writes_when_idle(history: ClusterHistory) -> bool:
     """Whether the leader wrote NoOps: by metadata.version, and by the pace of the newest batches."""
     times = canonical_log(history).timestamp_ms[-IDLE_BATCHES:]
     level = feature_level(history, METADATA_VERSION_FEATURE) or 0

@@ -8,6 +8,7 @@ import pytest
 
 import kraft_audit
 from kraft_audit.picture.drawing import WIDTHS
+from kraft_engine import simulate
 from tests.builders.browser import BrowserTab
 
 pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("chromium")]
@@ -20,7 +21,10 @@ CAPTURES = (
     ("dynamic-quorum", ""),
     ("phantom", "05-stopped"),
     ("uncommitted-voter-change", ""),
+    ("divergence", ""),
+    ("phantom", ""),
 )
+STORIES = ("two-leaders-one-epoch", "controllers-emptied", "loss-last-known-leader")
 FAULTS = """(shared) => {
   const svg = document.querySelector('svg').getBoundingClientRect();
   const boxed = (text) => [text.textContent, text.getBoundingClientRect()];
@@ -42,7 +46,17 @@ FAULTS = """(shared) => {
 def test_no_text_is_cut_or_lies_over_a_second(
     scenario: str, capture: str, captured_logs: Path, tmp_path: Path, tab: BrowserTab
 ) -> None:
-    for number, cluster in enumerate(kraft_audit.open(str(captured_logs / scenario / capture))):
+    _check(captured_logs / scenario / capture, tmp_path, tab)
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_no_text_of_a_story_is_cut_or_lies_over_a_second(story: str, tmp_path: Path, tab: BrowserTab) -> None:
+    simulate(story, 1, tmp_path / story)
+    _check(tmp_path / story, tmp_path, tab)
+
+
+def _check(path: Path, tmp_path: Path, tab: BrowserTab) -> None:
+    for number, cluster in enumerate(kraft_audit.open(str(path))):
         for width in WIDTHS:
             drawn = cluster.picture(width)
             assert drawn is not None
