@@ -54,9 +54,9 @@ class MessageFacts:
         """The address of what an event is about: its incident on the page of its cluster."""
         if self.report_url is None:
             return None
-        incident = self.incidents.get(event.subject_key)
-        if incident is not None and incident.kind == UNREAD:
+        if event.incident_id == hashed(event.cluster_id, UNREAD):  # a cluster without a page of its own
             return f"{self.report_url.rstrip('/')}/{FLEET_PAGE}"
+        incident = self.incidents.get(event.subject_key)
         anchor = f"#{incident.anchor}" if incident is not None and incident.anchor else ""
         return f"{self.report_url.rstrip('/')}/{page_of(event.cluster_id)}{anchor}"
 
@@ -87,8 +87,9 @@ class MessageFacts:
         row, incident = self.row(event), self.incidents.get(event.subject_key)
         lines = [f"{event.event}, {event.severity}: {row['cluster']}: {event.headline}"]
         if incident is not None and incident.since_ms is not None:
-            until = "" if incident.until_ms is None else f" until {when(incident.until_ms, incident.since_ms)}"
-            lines.append(f"Since {when(incident.since_ms)}{until} UTC")
+            since, until_ms = when(incident.since_ms), incident.until_ms
+            ended = "" if until_ms is None else when(until_ms, incident.since_ms)
+            lines.append(f"From {since} to {ended} UTC" if ended else f"Since {since} UTC")
         lines += [f"Effect: {'; '.join(row['effects'])}"] if row["effects"] else []
         lines += [f"Next: {row['next']}"] if row["next"] else []
         return [*lines, *([row["link"]] if row["link"] else [])]
@@ -123,12 +124,16 @@ class Message:
 
     @property
     def text(self) -> str:
-        """For people."""
-        shown = ["\n".join(self.facts.lines(event)) for event in self.events[:SHOWN_IN_TEXT]]
+        """For people: of one event all that is known, of a digest a line for each."""
+        if not self.is_digest:
+            return "\n".join([*self.facts.lines(self.events[0]), "", f"[{self.key}]"])
+        lines = [self.facts.lines(event)[0] for event in self.events[:SHOWN_IN_TEXT]]
         if len(self.events) > SHOWN_IN_TEXT:
-            more = len(self.events) - SHOWN_IN_TEXT
-            shown.append(f"and {more} more: kraft-audit report {self.facts.lake} --out site")
-        return "\n\n".join([*shown, f"[{self.key}]"])
+            lines.append(
+                f"and {len(self.events) - SHOWN_IN_TEXT} more: kraft-audit report {self.facts.lake} --out site"
+            )
+        lines += [] if self.facts.report_url is None else [f"{self.facts.report_url.rstrip('/')}/{FLEET_PAGE}"]
+        return "\n".join([*lines, "", f"[{self.key}]"])
 
     def document(self) -> dict[str, Any]:
         """For programs: of one event its fields, of a digest the list of them."""
