@@ -52,7 +52,7 @@ columns = [
     "effective_min_isr",
     "high_watermark_can_advance",
 ]
-state[state["exists"]][columns].sort_values("partition").reset_index(drop=True)
+state[state["exists"]][columns].sort_values("partition")
 
 # %% [markdown]
 # ## How it got there
@@ -72,7 +72,7 @@ ledger = [
     "last_known_elr",
     "expected_elr",
 ]
-theirs[theirs["from_offset"] <= offset][ledger].reset_index(drop=True)
+theirs[theirs["from_offset"] <= offset][ledger]
 
 # %% [markdown]
 # ## How many replicas hold all acknowledged records
@@ -94,4 +94,4 @@ alt.Chart(counts[["from_offset", "holders", "partition"]]).mark_line(interpolate
 # %%
 computed = theirs[theirs["expected_elr"].notna()]
 differs = computed[computed["expected_elr"].map(sorted) != computed["elr"].map(sorted)]
-Markdown("Nowhere.") if differs.empty else differs[ledger].reset_index(drop=True)
+Markdown("Nowhere.") if differs.empty else differs[ledger]

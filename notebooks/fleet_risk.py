@@ -7,7 +7,8 @@
 
 # %% [markdown]
 # # Which clusters need attention now
-# Every cluster below a path, by its worst open finding, and the time its partitions were one crash from loss.
+# Every cluster below a path, by its worst open finding, and the time its partitions were one crash from loss. What lasts
+# only because a whole cluster was stopped in order does not count, here and on the pages.
 
 # %% tags=["parameters"]
 PATH = "samples"  # a folder of captures of any number of clusters
@@ -18,15 +19,19 @@ import pandas as pd
 from IPython.display import Markdown
 
 import kraft_audit
-from kraft_audit.text.notebook_output import frame, show_offline
+from kraft_audit.text.notebook_output import WORST_FIRST, by_rule, findings_of, show_offline
 
 show_offline()
-SEVERITIES = ["critical", "high", "medium", "low"]
+SEVERITIES = list(WORST_FIRST)
 clusters = list(kraft_audit.open(PATH))
-findings = pd.concat([frame(cluster.table("findings")) for cluster in clusters], ignore_index=True)
-raised = findings[findings["status"] == "raised"]
-still = raised[~raised["is_over"]]
-Markdown(f"{len(clusters)} clusters, {len(still)} open findings, {len(raised) - len(still)} that are over.")
+findings = pd.concat([findings_of(cluster) for cluster in clusters], ignore_index=True)
+still = findings[findings["state"] == "open"]
+urgent = still[still["severity"].isin(["critical", "high"])]
+states = findings["state"].value_counts()
+Markdown(
+    f"**{urgent['cluster_id'].nunique()} of {len(clusters)} clusters** have an open finding of severity critical or high. "
+    f"{len(still)} findings are open, {states.get('undecided', 0)} are undecided, {states.get('over', 0)} are over."
+)
 
 # %% [markdown]
 # ## Open findings by cluster
@@ -46,26 +51,32 @@ alt.Chart(counts).mark_bar().encode(
 # %%
 table = still.pivot_table(index="cluster_id", columns="severity", values="rule", aggfunc="count", fill_value=0)
 table = table.reindex(columns=SEVERITIES, fill_value=0).sort_values(SEVERITIES, ascending=False)
-table
+table.rename_axis(index="cluster")
 
 # %% [markdown]
 # ## One crash from loss
 # Rule KP001: the minutes during which one replica alone held all acknowledged records of a partition.
 
 # %%
+raised = findings[findings["status"] == "raised"]
 exposed = raised[(raised["rule"] == "KP001") & raised["from_ms"].notna()].copy()
 end_ms = {cluster.cluster_id: cluster.history.end_ms for cluster in clusters}
 exposed["until_ms"] = exposed["to_ms"].fillna(exposed["cluster_id"].map(end_ms))
 exposed["minutes"] = (exposed["until_ms"] - exposed["from_ms"]) / 60_000
-Markdown("No partition was.") if exposed.empty else exposed.sort_values("minutes", ascending=False)[
-    ["cluster_id", "subject", "from", "minutes", "is_over", "what_to_do"]
-].head(50).reset_index(drop=True)
+exposed["now"] = (exposed["state"] == "open").astype(int)
+by_cluster = exposed.groupby("cluster_id").agg(
+    partitions=("subject", "nunique"),
+    partitions_now=("now", "sum"),
+    partition_minutes=("minutes", "sum"),
+    longest_minutes=("minutes", "max"),
+    first=("from", "min"),
+)
+Markdown("No partition was.") if exposed.empty else by_cluster.sort_values(
+    "partition_minutes", ascending=False
+).rename_axis(index="cluster")
 
 # %% [markdown]
 # ## The worst, first
 
 # %%
-order = still["severity"].map(SEVERITIES.index)
-still.assign(order=order).sort_values(["order", "rule"])[
-    ["severity", "rule", "name", "cluster_id", "subject", "summary", "what_to_do"]
-].head(30).reset_index(drop=True)
+by_rule(still).drop(columns="state").head(30)

@@ -22,7 +22,7 @@ import pandas as pd
 from IPython.display import Markdown
 
 import kraft_audit
-from kraft_audit.text.notebook_output import frame, markdown_text, show_offline, what_happened
+from kraft_audit.text.notebook_output import by_rule, findings_of, frame, markdown_text, show_offline, what_happened
 
 show_offline()
 (cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
@@ -51,9 +51,9 @@ Markdown(
 incidents = pd.DataFrame(
     {
         "incident": each.headline,
-        "severity": "" if each.severity is None else str(each.severity),
-        "from": "" if each.from_ms is None else f"{pd.to_datetime(each.from_ms, unit='ms'):%m-%d %H:%M:%S}",
-        "open": each.is_open,
+        "state": "over" if not each.is_open else "stopped in order" if each.is_clean else f"open, {each.severity}",
+        "since": pd.to_datetime(each.from_ms, unit="ms", utc=True),
+        "until": pd.to_datetime(each.to_ms, unit="ms", utc=True),
         "effects": "; ".join(each.effects),
     }
     for each in cluster.incidents().incidents
@@ -66,9 +66,7 @@ Markdown("None.") if incidents.empty else incidents
 # %%
 timeline = pd.DataFrame(cluster.timeline())
 timeline["time"] = pd.to_datetime(timeline["timestamp_ms"], unit="ms", utc=True)
-shown = within(timeline).copy()
-shown["time"] = shown["time"].dt.strftime("%m-%d %H:%M:%S.%f").str[:-3]
-shown[["offset", "epoch", "time", "event", "text"]]
+within(timeline)[["offset", "epoch", "time", "event", "text"]]
 
 # %% [markdown]
 # ## Partitions, through time
@@ -97,7 +95,7 @@ Markdown("No partition stood still.") if bars.empty else alt.Chart(
 # ## What the rules find
 
 # %%
-findings = frame(cluster.table("findings"))
+findings = findings_of(cluster)
 raised = findings[findings["status"] == "raised"]
 raised = raised[raised["from_ms"].isna() | raised["from"].between(start, end, inclusive="left")]
-raised[["severity", "rule", "name", "subject", "summary", "is_over", "what_to_do"]].reset_index(drop=True)
+by_rule(raised).drop(columns="cluster")

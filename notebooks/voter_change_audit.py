@@ -20,7 +20,7 @@ import pandas as pd
 from IPython.display import Markdown
 
 import kraft_audit
-from kraft_audit.text.notebook_output import frame, markdown_text, show_offline, what_happened
+from kraft_audit.text.notebook_output import findings_of, frame, markdown_text, show_offline, what_happened
 
 show_offline()
 (cluster,) = kraft_audit.open(PATH, cluster_id=CLUSTER)
@@ -85,9 +85,19 @@ lines += [f"* high {newest.high}: {markdown_text(fact)}" for fact in newest.high
 Markdown("\n".join(lines) or "Nothing is proven.")
 
 # %% [markdown]
-# ## What the rules find
+# ## What the rules find now
 
 # %%
-findings = frame(cluster.table("findings"))
-findings = findings[findings["scope"].isin(["voters", "log"]) & (findings["status"] != "clear")]
-findings[["severity", "rule", "name", "status", "subject", "summary", "reason", "what_to_do"]].reset_index(drop=True)
+findings = findings_of(cluster)
+findings = findings[findings["scope"].isin(["voters", "log"])].rename(columns={"from": "since", "to": "until"})
+columns = ["severity", "rule", "name", "subject", "summary", "reason", "since", "until", "what_to_do"]
+now = findings[findings["state"] != "over"][["state", *columns]]
+Markdown("Nothing now.") if now.empty else now
+
+# %% [markdown]
+# ## What they found before
+# Changes that were reverted or completed, and what else is over.
+
+# %%
+over = findings[findings["state"] == "over"][["severity", "rule", "name", "subject", "summary", "since"]]
+Markdown("Nothing.") if over.empty else over

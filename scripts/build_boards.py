@@ -6,6 +6,7 @@ The queries are the only source. A test compares the files with what this progra
 from __future__ import annotations
 
 import json
+import re
 import sys
 import uuid
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import Any, Final
 import yaml
 
 from kraft_audit.report.openmetrics import METRIC_PREFIX
+from kraft_audit.tables.gold import SEVERITIES
 
 BOARDS: Final = Path(__file__).resolve().parents[1] / "boards"
 NAMESPACE: Final = uuid.UUID("6f1f0d1e-5a33-4c7e-9a2e-6b1d6d2a3c55")
@@ -36,7 +38,12 @@ SQL_PANELS: Final[Mapping[str, tuple[str, int, int]]] = {
     "waivers": ("table", 12, 8),
 }
 METRIC_PANELS: Final = (
-    ("Open findings by severity", "sum by (severity) (kraft_audit_findings_open)", "timeseries", 12),
+    (
+        "Open findings by severity",
+        'sum by (severity) (kraft_audit_findings_open{severity=~"$severity"})',
+        "timeseries",
+        12,
+    ),
     (
         "Clusters with something critical",
         'count(sum by (cluster_id) (kraft_audit_findings_open{severity="critical"}))',
@@ -65,76 +72,53 @@ METRIC_PANELS: Final = (
 )
 
 
-_TEXT, _NUMBER, _TIME = "VARCHAR", "BIGINT", "TIMESTAMP"
-# The columns of each query's result: Superset needs them before it runs the query.
+# The variables of a board. `All` is a condition of its own: a cluster without an owner, or without a row in `clusters`,
+# belongs to it.
+ALL: Final = "'*'"
+NAMED_CLUSTERS: Final = """(
+    SELECT cluster_name, coalesce(owner, 'nobody') AS owner, cluster_id,
+        row_number() OVER (PARTITION BY cluster_id ORDER BY valid_from_ms DESC) AS newness
+    FROM clusters
+) AS labelled"""
+CHOSEN_CLUSTERS: Final = f"""('*' IN (${{cluster:sqlstring}}) AND '*' IN (${{owner:sqlstring}}) OR cluster_id IN (
+    SELECT cluster_id FROM {NAMED_CLUSTERS}
+    WHERE newness = 1 AND ('*' IN (${{cluster:sqlstring}}) OR cluster_name IN (${{cluster:sqlstring}}))
+        AND ('*' IN (${{owner:sqlstring}}) OR owner IN (${{owner:sqlstring}}))
+))"""  # noqa: S608  # our own texts
+CHOSEN_SEVERITIES: Final = " AND ('*' IN (${severity:sqlstring}) OR severity IN (${severity:sqlstring}))"
+FILTERED_TABLE: Final = re.compile(
+    r"\b(FROM|JOIN) (findings|losses|partition_risk|cluster_compliance|watermarks|voter_sets|leader_epochs)\b( AS \w+)?"
+)
+REPORT_URL: Final = "${report_url}"
+REPORT_EXAMPLE: Final = "https://audit.example/kafka"
+METRIC: Final = re.compile(rf"({METRIC_PREFIX}\w+)(?:{{([^}}]*)}})?")
+
+_TIME: Final = "TIMESTAMP"
+# The columns of each query's result: Superset needs them before it runs the query. One without a type is a text.
+_COLUMNS: Final[Mapping[str, str]] = {
+    "clusters_by_worst": "worst, clusters BIGINT",
+    "committed_interval": "cluster, low BIGINT, high BIGINT, canonical_end_offset BIGINT, canonical_epoch BIGINT, "
+    "read_to_ms BIGINT, undecided, page",
+    "controls_by_day": "day_start TIMESTAMP, control, not_met BIGINT, weakened BIGINT, undecided BIGINT, met BIGINT",
+    "controls_now": "cluster, owner, day DATE, control, status, not_met_days BIGINT, trend, open_findings BIGINT, "
+    "worst_severity, page",
+    "exposed_topics": "cluster, topic, rack, exposure_minutes DOUBLE, partitions BIGINT, last_day DATE, page",
+    "exposure_by_day": "day_start TIMESTAMP, exposure_minutes DOUBLE, offline_minutes DOUBLE, "
+    "last_replica_minutes DOUBLE, under_min_isr_minutes DOUBLE",
+    "leader_epochs": "cluster, epochs BIGINT, newest_epoch BIGINT, without_a_leader BIGINT, page",
+    "losses": "cluster, severity, grade, topic, partition_number BIGINT, timestamp_ms BIGINT, how, leader BIGINT, "
+    "from_offset BIGINT, to_offset BIGINT, last_copy_back_at_offset BIGINT, page",
+    "new_findings": "cluster, severity, rule, subject, summary, state, first_seen_ms BIGINT, "
+    "reopened_count BIGINT, page",
+    "open_findings": "severity, rule, name, findings BIGINT, clusters BIGINT",
+    "voter_changes": "cluster, timestamp_ms BIGINT, from_offset BIGINT, from_epoch BIGINT, source, "
+    "number_of_voters BIGINT, added BIGINT, removed BIGINT, canonical BOOLEAN, ended_by, page",
+    "waivers": "until_day, cluster, rule, subject, who, why_accepted, page",
+    "worst_findings": "cluster, owner, severity, rule, subject, summary, from_time TIMESTAMP, what_to_do, page",
+}
 COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
-    "clusters_by_worst": {"worst": _TEXT, "clusters": _NUMBER},
-    "committed_interval": {
-        "cluster": _TEXT,
-        **dict.fromkeys(("low", "high", "canonical_end_offset", "canonical_epoch", "read_to_ms"), _NUMBER),
-        "undecided": _TEXT,
-    },
-    "controls_by_day": {
-        "day_start": _TIME,
-        "control": _TEXT,
-        **dict.fromkeys(("not_met", "weakened", "undecided", "met"), _NUMBER),
-    },
-    "controls_now": {
-        "cluster": _TEXT,
-        "day": "DATE",
-        "control": _TEXT,
-        "status": _TEXT,
-        "not_met_days": _NUMBER,
-        "trend": _TEXT,
-        "open_findings": _NUMBER,
-        "worst_severity": _TEXT,
-    },
-    "exposed_topics": {
-        **dict.fromkeys(("cluster", "topic", "rack"), _TEXT),
-        "exposure_minutes": "DOUBLE",
-        "partitions": _NUMBER,
-        "last_day": "DATE",
-    },
-    "exposure_by_day": {
-        "day_start": _TIME,
-        **dict.fromkeys(
-            ("exposure_minutes", "offline_minutes", "last_replica_minutes", "under_min_isr_minutes"), "DOUBLE"
-        ),
-    },
-    "leader_epochs": {
-        "cluster": _TEXT,
-        **dict.fromkeys(("epochs", "newest_epoch", "without_a_leader"), _NUMBER),
-    },
-    "losses": {
-        **dict.fromkeys(("cluster", "severity", "grade", "topic"), _TEXT),
-        **dict.fromkeys(("partition_number", "timestamp_ms"), _NUMBER),
-        "how": _TEXT,
-        **dict.fromkeys(("leader", "from_offset", "to_offset", "last_copy_gone_at"), _NUMBER),
-    },
-    "new_findings": {
-        **dict.fromkeys(("cluster", "severity", "rule", "subject", "summary", "state"), _TEXT),
-        "first_seen_ms": _NUMBER,
-        "reopened_count": _NUMBER,
-    },
-    "open_findings": {
-        **dict.fromkeys(("severity", "rule", "name"), _TEXT),
-        "findings": _NUMBER,
-        "clusters": _NUMBER,
-    },
-    "voter_changes": {
-        "cluster": _TEXT,
-        **dict.fromkeys(("timestamp_ms", "from_offset", "from_epoch"), _NUMBER),
-        "source": _TEXT,
-        **dict.fromkeys(("number_of_voters", "added", "removed"), _NUMBER),
-        "canonical": "BOOLEAN",
-        "ended_by": _TEXT,
-    },
-    "waivers": dict.fromkeys(("until_day", "cluster", "rule", "subject", "who", "why_accepted"), _TEXT),
-    "worst_findings": {
-        **dict.fromkeys(("cluster", "severity", "rule", "subject", "summary"), _TEXT),
-        "from_time": _TIME,
-        "what_to_do": _TEXT,
-    },
+    name: {column: type_ or "VARCHAR" for column, _, type_ in (each.partition(" ") for each in columns.split(", "))}
+    for name, columns in _COLUMNS.items()
 }
 
 
@@ -162,10 +146,26 @@ def _laid_out(panels: list[tuple[dict[str, Any], int, int]]) -> list[dict[str, A
     return placed
 
 
-def _dashboard(title: str, source: str, plugin: str, panels: list[dict[str, Any]]) -> dict[str, Any]:
-    name = f"DS_{source.upper()}"
+def chosen(sql: str) -> str:
+    """The same query over the clusters and severities that a board's variables choose."""
+
+    def filtered(found: re.Match[str]) -> str:
+        word, table, alias = found.groups()
+        severities = CHOSEN_SEVERITIES if table == "findings" else ""
+        return f"{word} (SELECT * FROM {table} WHERE {CHOSEN_CLUSTERS}{severities}){alias or f' AS {table}'}"  # noqa: S608
+
+    return FILTERED_TABLE.sub(filtered, sql)
+
+
+def _dashboard(
+    title: str, source: dict[str, str], plugin: str, variables: list[dict[str, Any]], panels: list[dict[str, Any]]
+) -> dict[str, Any]:
+    name = source["uid"].strip("${}")
+    label = name.removeprefix("DS_").lower()
+    report = {"type": "textbox", "name": "report_url", "label": "Address of the report", "query": REPORT_EXAMPLE}
+    link = {"title": "The report", "type": "link", "icon": "external link", "url": f"{REPORT_URL}/index.html"}
     return {
-        "__inputs": [{"name": name, "label": source, "type": "datasource", "pluginId": plugin, "pluginName": plugin}],
+        "__inputs": [{"name": name, "label": label, "type": "datasource", "pluginId": plugin, "pluginName": plugin}],
         "__requires": [
             {"type": "grafana", "id": "grafana", "name": "Grafana", "version": "10.0.0"},
             {"type": "datasource", "id": plugin, "name": plugin, "version": "1.0.0"},
@@ -177,7 +177,42 @@ def _dashboard(title: str, source: str, plugin: str, panels: list[dict[str, Any]
         "schemaVersion": 39,
         "time": {"from": "now-30d", "to": "now"},
         "timezone": "utc",
+        "templating": {"list": [*variables, report]},
+        "links": [{**link, "targetBlank": True}],
         "panels": panels,
+    }
+
+
+def _variable(name: str, query: Any, source: dict[str, str] | None, all_value: str | None) -> dict[str, Any]:
+    """A variable that chooses several values; everything at first."""
+    variable: dict[str, Any] = {
+        "type": "custom" if source is None else "query",
+        "name": name,
+        "label": name.capitalize(),
+        "query": query,
+        "multi": True,
+        "includeAll": True,
+        "current": {"text": ["All"], "value": ["$__all"]},
+    }
+    if all_value is not None:
+        variable["allValue"] = all_value
+    return variable if source is None else {**variable, "datasource": source, "refresh": 2, "sort": 1}
+
+
+def _page_links(column: str, url: str, hidden: str) -> dict[str, Any]:
+    """Each row's name leads to its page; the column that says where is not shown. Milliseconds are shown as times."""
+    link = {"title": "Open its page", "url": url, "targetBlank": True}
+    properties = {
+        ("byName", column): [{"id": "links", "value": [link]}],
+        ("byName", hidden): [{"id": "custom.hidden", "value": True}],
+        ("byRegexp", "/_ms$|_gone_at$/"): [{"id": "unit", "value": "dateTimeAsIso"}],
+    }
+    return {
+        "defaults": {},
+        "overrides": [
+            {"matcher": {"id": matcher, "options": options}, "properties": changed}
+            for (matcher, options), changed in properties.items()
+        ],
     }
 
 
@@ -188,9 +223,19 @@ def grafana_lake() -> dict[str, Any]:
     known = queries()
     for name, (kind, width, height) in SQL_PANELS.items():
         title, sql = known[name]
-        target = {"refId": "A", "datasource": source, "rawSQL": sql, "format": 0 if kind == "timeseries" else 1}
-        panels.append(({"title": title, "type": kind, "datasource": source, "targets": [target]}, width, height))
-    return _dashboard("Kafka metadata: findings and exposure", "lake", "trino-datasource", _laid_out(panels))
+        is_graph = kind == "timeseries"
+        target = {"refId": "A", "datasource": source, "rawSQL": chosen(sql), "format": 0 if is_graph else 1}
+        panel = {"title": title, "type": kind, "datasource": source, "targets": [target]}
+        if "page" in COLUMNS[name]:
+            panel["fieldConfig"] = _page_links("cluster", f"{REPORT_URL}/${{__data.fields.page}}", "page")
+        panels.append((panel, width, height))
+    asked = f"FROM {NAMED_CLUSTERS} WHERE newness = 1 ORDER BY 1"
+    variables = [
+        _variable("cluster", f"SELECT DISTINCT cluster_name {asked}", source, ALL),
+        _variable("owner", f"SELECT DISTINCT owner {asked}", source, ALL),
+    ]
+    variables.append(_variable("severity", ",".join(SEVERITIES), None, ALL))
+    return _dashboard("Kafka metadata: findings and exposure", source, source["type"], variables, _laid_out(panels))
 
 
 def grafana_metrics() -> dict[str, Any]:
@@ -200,16 +245,29 @@ def grafana_metrics() -> dict[str, Any]:
     for title, expression, kind, width in METRIC_PANELS:
         assert METRIC_PREFIX in expression  # noqa: S101
         is_range = kind == "timeseries"
-        target = {"refId": "A", "datasource": source, "expr": expression, "instant": not is_range, "range": is_range}
+        asked = METRIC.sub(r'\1{cluster=~"$cluster",\2}', expression).replace(",}", "}")
+        target = {"refId": "A", "datasource": source, "expr": asked, "instant": not is_range, "range": is_range}
         panel = {"title": title, "type": kind, "datasource": source, "targets": [target]}
+        page = f"{REPORT_URL}/clusters/${{{'__field.labels' if is_range else '__data.fields'}.cluster_id}}.html"
         if kind == "table":
             target["format"] = "table"
-            hidden = dict.fromkeys(("Time", "__name__", "cluster_id", "instance", "job"), True)
+            hidden = dict.fromkeys(("Time", "__name__", "instance", "job"), True)
             panel["transformations"] = [{"id": "organize", "options": {"excludeByName": hidden}}]
+            panel["fieldConfig"] = _page_links("cluster", page, "cluster_id")
         elif is_range and "sum by" not in expression:
             target["legendFormat"] = "{{cluster}}"
+            link = {"title": "Open its page", "url": page, "targetBlank": True}
+            panel["fieldConfig"] = {"defaults": {"links": [link]}, "overrides": []}
         panels.append((panel, width, 8))
-    return _dashboard("Kafka metadata: figures", "prometheus", "prometheus", _laid_out(panels))
+    # Clusters without labels belong to every owner: an empty label matches All, which is any text.
+    families = "kraft_audit_cluster_labels|kraft_audit_read_timestamp_seconds"
+    clusters = f'label_values({{__name__=~"{families}", owner=~"$owner"}}, cluster)'
+    variables = [
+        _variable("owner", "label_values(kraft_audit_cluster_labels, owner)", source, ".*"),
+        _variable("cluster", clusters, source, None),
+        _variable("severity", ",".join(SEVERITIES), None, ".*"),
+    ]
+    return _dashboard("Kafka metadata: figures", source, source["type"], variables, _laid_out(panels))
 
 
 def superset() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ pytest.importorskip("nbclient")
 pytest.importorskip("vl_convert")
 
 import kraft_audit
+from kraft_audit.commands.cli import run_command
 from kraft_engine import simulate
 from scripts.run_notebook import ParameterError, execute, main
 
@@ -46,6 +48,27 @@ def test_it_runs_on_the_samples(notebook: Path, tmp_path: Path) -> None:
     assert "://" not in page.replace("http://www.w3.org", "").replace("https://www.w3.org", ""), (
         "a page fetches nothing"
     )
+    headings = re.findall(r"<th>(.*?)</th>", page)
+    assert headings
+    assert all(heading[:1].isupper() or heading[:1].isdigit() for heading in headings), "people read them; no index"
+    assert not [heading for heading in headings if "_" in heading]
+    assert not re.search(r"\+00:00|&lt;NA&gt;|\bNaN\b|\bNaT\b", page)
+
+
+def test_the_numbers_are_those_of_the_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(ROOT / "notebooks" / "fleet_risk.py", tmp_path, {"PATH": "samples"})
+    assert run_command(["report", str(ROOT / "samples"), "--out", str(tmp_path / "site")]) == 0
+    counted = re.search(r"(\d+) open findings", capsys.readouterr().out)
+    assert counted is not None
+    assert f"{counted[1]} findings are open" in (tmp_path / "fleet_risk.html").read_text()
+
+
+def test_a_reverted_change_is_not_said_to_last(tmp_path: Path) -> None:
+    """The sample's voter change was reverted after 20 seconds."""
+    assert execute(ROOT / "notebooks" / "voter_change_audit.py", tmp_path, {})
+    now, _, before = (tmp_path / "voter_change_audit.html").read_text().partition("What they found before")
+    assert "KV006" not in now
+    assert "KV006" in before
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

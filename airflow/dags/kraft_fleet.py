@@ -14,7 +14,7 @@ has expired, `ingest` is red.
 - **ingest** is red: its log says which reason most clusters share, or that all failed: credentials, a network, a full
   disk. Mend that and clear the task. A kill or a lost worker needs nothing but the retry: it finishes the plan that was
   open, and no row is written twice. It runs at most two hours: then the next one goes on.
-- **quality** is red: a table breaks its contract. Open the Data Docs that the log names; publish nothing before you
+- **quality** is red: a table breaks its contract. Open the page that the log names; publish nothing before you
   know why. It is not retried, as the same rows would fail again, and stays red until they are mended: it looks at all
   that came since it last was green, and once a day at the whole lake.
 - **findings** or **publish** is red: clear them; both write the same again.

@@ -1,5 +1,6 @@
 -- What is proven committed in each cluster, by its newest captures
-SELECT coalesce(named.cluster_name, ordered.cluster_id) AS cluster, low, high, canonical_end_offset, canonical_epoch, read_to_ms, undecided
+SELECT coalesce(named.cluster_name, ordered.cluster_id) AS cluster, low, high, canonical_end_offset, canonical_epoch, read_to_ms, undecided,
+    concat('clusters/', ordered.cluster_id, '.html') AS page
 FROM (
     SELECT watermarks.*,
         row_number() OVER (PARTITION BY cluster_id ORDER BY plan DESC, capture_number DESC, read_to_ms DESC) AS place

@@ -21,11 +21,16 @@ KEYS: Final = (
     "cluster",
     "cluster_id",
     "headline",
+    "since",
+    "until",
+    "effects",
+    "next",
+    "link",
     "target",
     "stage",
     "why",
 )
-COLUMNS: Final = table_columns("severity cluster event target stage headline why", {}, wide="headline")
+COLUMNS: Final = table_columns("severity cluster event since target stage headline next why", {}, wide="headline next")
 
 
 def notify(
@@ -46,9 +51,11 @@ def notify(
 ) -> int:
     """Send a message for each incident that opened, got worse or was resolved since the last call.
 
-    Call it after each run. Each message is sent at least once, under a key that never changes: (incident, event, n). An
-    incident is resolved when two consecutive runs read its cluster and did not find it. If it comes back within six
-    hours, it is the same incident. Exit code 3 if a target did not take a message; the next call tries again.
+    A message says since when, what it did to partitions and which command to run next; it links to the page if the
+    config has report_url. Call it after each run. Each message is sent at least once, under a key that never changes:
+    (incident, event, n). An incident is resolved when two consecutive runs read its cluster and did not find it. If it
+    comes back within six hours, it is the same incident. Exit code 3 if a target did not take a message; the next call
+    tries again.
 
     \b
     Examples:
@@ -66,23 +73,10 @@ def notify(
         settings, targets = load_notify(config, with_secrets=not dry_run)
     except SettingsError as problem:
         raise UsageError(str(problem)) from None
-    sent = worst_first(Notifier(DeltaLake(absolute(lake, Path.cwd())), settings, targets).notify(dry_run=dry_run))
-    rows = [
-        {
-            "key": each.event.key,
-            "incident_id": each.event.incident_id,
-            "event": each.event.event,
-            "n": each.event.n,
-            "severity": each.event.severity,
-            "cluster": each.cluster,
-            "cluster_id": each.event.cluster_id,
-            "headline": each.event.headline,
-            "target": each.target,
-            "stage": each.stage,
-            "why": each.why,
-        }
-        for each in sent
-    ]
+    uri = absolute(lake, Path.cwd())
+    notifier = Notifier(DeltaLake(uri), settings, targets)
+    sent = worst_first(notifier.notify(dry_run=dry_run))
+    rows = [{name: each.row[name] for name in KEYS} for each in sent]
     out = Output(output)
     if out.format is Format.TABLE:
         out.line(summary_line(sent))

@@ -27,7 +27,7 @@ def quality(
         typer.Option(
             metavar="DIR",
             show_default=False,
-            help="Folder for the Data Docs. Default: LAKE/_quality/plan-N. '' writes none.",
+            help="Folder for the page of results. Default: LAKE/_quality/plan-N. '' writes none.",
         ),
     ] = None,
     fresh_hours: Annotated[
@@ -82,5 +82,5 @@ def quality(
         if row["status"] != "ok" and row["clusters"] != [""]:
             remark(f"{row['status']}: {row['table']}.{row['clause']}: {', '.join(row['clusters'])}")
     if result.docs:
-        remark(f"Data Docs: {result.docs}/index.html")
+        remark(f"results: {result.docs}/index.html")
     return 0 if result.is_open else EXIT_FINDINGS

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +46,7 @@ from kraft_audit.report.since_last import INCIDENTS_FILE, SHOWN_MAX, since_last,
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
 from kraft_audit.text.output import neutral
+from kraft_audit.text.page_names import incident_anchor, page_of
 from kraft_audit.text.readable import duration, is_time, plural, shown_cluster_id, when
 from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import ChoiceError
@@ -56,7 +56,6 @@ MARK: Final = ".kraft-audit-report"
 UNFINISHED: Final = ".unfinished-"
 TEXT_CHARACTERS_MAX: Final = 4000
 """A longer text is cut on a page; findings.csv has all of it."""
-_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}(\.history-[0-9]{1,6})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +96,6 @@ def age(length_ms: int) -> str:
 
 def nodes(ids: Sequence[int] | None) -> str:
     return "not known" if ids is None else f"[{' '.join(map(str, ids))}]"
-
-
-def page_of(page_id: str) -> str:
-    """The file of a cluster's page; an id that is not a Kafka id gets a name made from its hash."""
-    if _PLAIN_ID.fullmatch(page_id):
-        return f"clusters/{page_id}.html"
-    digest = hashlib.blake2b(page_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
-    return f"clusters/other.{digest}.html"
 
 
 def _anchor(finding: TableRow) -> str:
@@ -157,6 +148,7 @@ def environment() -> Environment:
         counted="{:,}".format,
         cluster=shown_cluster_id,
         anchor=_anchor,
+        incident_anchor=incident_anchor,
         command=said_and_command,
         partition_minutes=partition_minutes,
     )

@@ -355,7 +355,11 @@ NOTIFICATIONS: Final = Table(
         required(
             "incident_id", TEXT, "as in incidents; of findings that no incident explains a hash of cluster and rule"
         ),
-        choice("event", ("opened", "worse", "reopened", "resolved", "clean", "unclean")),
+        choice(
+            "event",
+            ("opened", "worse", "reopened", "resolved", "clean", "unclean", "folded"),
+            "folded: said by the message about the incident that explains it",
+        ),
         required("n", INT64, "counts the events of one subject from 1 on"),
         choice("stage", ("intent", "sent", "failed", "noted"), "noted: nothing is sent for it"),
         required("target", TEXT, "name in notify.yaml; empty where it is noted"),

@@ -1,8 +1,8 @@
-"""What notebooks show: data frames with times, Markdown and charts in which no text of a log acts."""
+"""What notebooks show: tables as people read them, Markdown and charts, in which no text of a log acts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kraft_audit.text.output import neutral
 
@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kraft_audit.cluster import Cluster
+
+WORDS: Final = {"id": "ID", "isr": "ISR", "elr": "ELR"}
+"""Words of column names that people write otherwise."""
+WORST_FIRST: Final = ("critical", "high", "medium", "low")
+ROWS_MAX: Final = 500
 
 
 def frame(table: pa.Table) -> pd.DataFrame:
@@ -23,6 +28,80 @@ def frame(table: pa.Table) -> pd.DataFrame:
         name = column.removesuffix("_ms")
         data_frame["time" if name == "timestamp" else name] = pd.to_datetime(data_frame[column], unit="ms", utc=True)
     return data_frame
+
+
+def findings_of(cluster: Cluster) -> pd.DataFrame:
+    """What the rules found, each finding with its `state` as the pages count it.
+
+    Args:
+        cluster: One cluster of `kraft_audit.open`.
+
+    Returns:
+        The table `findings` without rules that found nothing. `state` is open, undecided, over, or stopped: the
+        finding lasts because the whole cluster was stopped in order.
+    """
+    findings = frame(cluster.table("findings"))
+    findings = findings[findings["status"] != "clear"].copy()
+    stops = [each for each in cluster.incidents().incidents if each.kind == "cluster_stop" and each.is_open]
+    stopped = {finding.finding_id for stop in stops for finding in stop.findings}
+    findings["state"] = [
+        "over" if is_over else "undecided" if status == "undecided" else "stopped" if id_ in stopped else "open"
+        for id_, status, is_over in findings[["finding_id", "status", "is_over"]].itertuples(index=False)
+    ]
+    return findings
+
+
+def by_rule(findings: pd.DataFrame) -> pd.DataFrame:
+    """One row for the findings of one rule in one cluster and state: open ones first, of these the worst first."""
+    rank = findings["severity"].map(WORST_FIRST.index)
+    ordered = findings.assign(is_over=findings["state"] == "over", rank=rank).sort_values(
+        ["is_over", "rank", "from_ms"]
+    )
+    groups = ordered.groupby(["state", "severity", "cluster_id", "rule", "name"], sort=False)
+    rows = groups.agg(
+        findings=("subject", "size"),
+        since=("from", "min"),
+        first_of_them=("summary", "first"),
+        what_to_do=("what_to_do", "first"),
+    )
+    return rows.reset_index().rename(columns={"cluster_id": "cluster"})
+
+
+def for_people(data_frame: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with headings and values as people read them; a named index becomes the first column.
+
+    `from_offset` becomes "From offset", a time loses its zone and gets "(UTC)" in its heading, a list becomes
+    `11, 12, 13`, truth becomes yes or no, and an absent value is empty.
+    """
+    import pandas as pd
+
+    if data_frame.index.name is not None:
+        data_frame = data_frame.reset_index()
+    columns = {}
+    for name in data_frame.columns:
+        values, heading = data_frame[name], heading_of(str(name))
+        if isinstance(values.dtype, pd.DatetimeTZDtype):
+            heading, values = f"{heading} (UTC)", values.dt.strftime("%Y-%m-%d %H:%M:%S.%f").str[:-3]
+        elif not pd.api.types.is_float_dtype(values):
+            values = values.astype(object).map(_cell)
+        columns[heading] = values
+    return pd.DataFrame(columns)
+
+
+def heading_of(column: str) -> str:
+    """`from_offset` as "From offset", `elr` as "ELR"."""
+    words = " ".join(WORDS.get(word, word) for word in column.split("_"))
+    return words[:1].upper() + words[1:]
+
+
+def _cell(value: Any) -> Any:
+    import pandas as pd
+
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, str) and hasattr(value, "__iter__"):
+        return ", ".join(map(str, value))
+    return "" if pd.isna(value) else value
 
 
 def markdown_text(value: Any) -> str:
@@ -58,15 +137,27 @@ def show_offline() -> None:
     altair.renderers.register("neutral-svg", lambda chart, **options: drawn(_neutral(chart), **options))
     altair.renderers.enable("neutral-svg")
     altair.data_transformers.disable_max_rows()
-    pd.options.display.max_rows = 500
     pd.options.display.max_colwidth = 160
     pd.options.display.html.use_mathjax = False
     if (shell := get_ipython()) is not None:
         formatters = shell.display_formatter.formatters
-        formatters["text/html"].for_type(pd.DataFrame, lambda frame: _neutral_lines(frame._repr_html_()))
-        formatters["text/plain"].for_type(
-            pd.DataFrame, lambda frame, printer, _: printer.text(_neutral_lines(repr(frame)))
-        )
+        formatters["text/html"].for_type(pd.DataFrame, _html)
+        formatters["text/plain"].for_type(pd.DataFrame, lambda shown, printer, _: printer.text(_plain(shown)))
+
+
+def _html(shown: pd.DataFrame) -> str:
+    rows = for_people(shown)
+    table = rows.to_html(index=False, max_rows=ROWS_MAX, na_rep="", float_format="{:.1f}".format, border=0)
+    return _neutral_lines(f"<div>{table}</div>")
+
+
+def _plain(shown: pd.DataFrame) -> str:
+    rows = for_people(shown)
+    return _neutral_lines(
+        rows.to_string(index=False, max_rows=ROWS_MAX, na_rep="", float_format="{:.1f}".format)
+        if len(rows)
+        else "No rows."
+    )
 
 
 def _neutral(part: Any) -> Any:

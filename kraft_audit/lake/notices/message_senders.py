@@ -9,20 +9,23 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPMessage
 from importlib import import_module
 from importlib.util import find_spec
 from typing import IO, Any, Final
 
-from kraft_audit.lake.notices.notifications import EVENT_RESOLVED, Event, hashed
+from kraft_audit.lake.notices.notifications import EVENT_RESOLVED, Event, OpenIncident, hashed
 from kraft_audit.lake.notices.notify_settings import Target
 from kraft_audit.tables.gold import SEVERITIES
-from kraft_audit.text.readable import plural
+from kraft_audit.text.page_names import FLEET_PAGE, page_of
+from kraft_audit.text.readable import moment_of, plural, utc_time, when
 from kraft_codec.errors import MissingPackageError
 
 TIMEOUT_S: Final = 10
 SHOWN_IN_TEXT: Final = 20
+UNREAD: Final = "unread"
+"""The kind of incident that a cluster is which could not be read."""
 PAGERDUTY_SEVERITIES: Final = {"critical": "critical", "high": "error", "medium": "warning", "low": "info"}
 
 
@@ -31,12 +34,73 @@ class SendError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """What messages say beside their events.
+
+    `clusters` has the name and labels of each cluster by its id, `incidents` what is known of each subject by its key,
+    `commands` what to run next by cluster id. `report_url` is where the pages are served.
+    """
+
+    lake: str
+    clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    incidents: Mapping[str, OpenIncident] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+    report_url: str | None = None
+
+    def name(self, event: Event) -> str:
+        return str(self.clusters.get(event.cluster_id, {}).get("name") or event.cluster_id)
+
+    def link(self, event: Event) -> str | None:
+        """The address of what an event is about: its incident on the page of its cluster."""
+        if self.report_url is None:
+            return None
+        if event.incident_id == hashed(event.cluster_id, UNREAD):  # a cluster without a page of its own
+            return f"{self.report_url.rstrip('/')}/{FLEET_PAGE}"
+        incident = self.incidents.get(event.subject_key)
+        anchor = f"#{incident.anchor}" if incident is not None and incident.anchor else ""
+        return f"{self.report_url.rstrip('/')}/{page_of(event.cluster_id)}{anchor}"
+
+    def row(self, event: Event) -> dict[str, Any]:
+        """What programs get of an event. Times are the log's own, UTC."""
+        cluster = self.clusters.get(event.cluster_id, {})
+        incident = self.incidents.get(event.subject_key)
+        since_ms, until_ms = (None, None) if incident is None else (incident.since_ms, incident.until_ms)
+        return {
+            "key": event.key,
+            "incident_id": event.incident_id,
+            "event": event.event,
+            "n": event.n,
+            "severity": event.severity,
+            "cluster": self.name(event),
+            "cluster_id": event.cluster_id,
+            "labels": dict(cluster.get("labels", {})),
+            "headline": event.headline,
+            "since": None if since_ms is None else utc_time(since_ms),
+            "until": None if until_ms is None else utc_time(until_ms),
+            "effects": [] if incident is None else list(incident.effects),
+            "next": None if event.event == EVENT_RESOLVED else self.commands.get(event.cluster_id),
+            "link": self.link(event),
+        }
+
+    def lines(self, event: Event) -> list[str]:
+        """What people get of an event."""
+        row, incident = self.row(event), self.incidents.get(event.subject_key)
+        lines = [f"{event.event}, {event.severity}: {row['cluster']}: {event.headline}"]
+        if incident is not None and incident.since_ms is not None:
+            since, until_ms = when(incident.since_ms), incident.until_ms
+            ended = "" if until_ms is None else when(until_ms, incident.since_ms)
+            lines.append(f"From {since} to {ended} UTC" if ended else f"Since {since} UTC")
+        lines += [f"Effect: {'; '.join(row['effects'])}"] if row["effects"] else []
+        lines += [f"Next: {row['next']}"] if row["next"] else []
+        return [*lines, *([row["link"]] if row["link"] else [])]
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One event, or a digest of several. `clusters` has the name and labels of each cluster by its id."""
+    """One event, or a digest of several."""
 
     events: tuple[Event, ...]
-    clusters: Mapping[str, Mapping[str, Any]]
-    lake: str
+    facts: MessageFacts
     is_digest: bool = False
 
     @property
@@ -52,7 +116,7 @@ class Message:
     def title(self) -> str:
         if not self.is_digest:
             (event,) = self.events
-            return f"{self._name(event)}: {event.event}: {event.headline}"
+            return f"{self.facts.name(event)}: {event.event}: {event.headline}"
         counts = [(word, sum(event.event == word for event in self.events)) for word in ("opened", "worse", "reopened")]
         counts.append((EVENT_RESOLVED, sum(event.event == EVENT_RESOLVED for event in self.events)))
         clusters = plural(len({event.cluster_id for event in self.events}), "cluster")
@@ -60,38 +124,23 @@ class Message:
 
     @property
     def text(self) -> str:
-        """For people."""
-        lines = [
-            f"{event.event}, {event.severity}: {self._name(event)}: {event.headline}"
-            for event in self.events[:SHOWN_IN_TEXT]
-        ]
+        """For people: of one event all that is known, of a digest a line for each."""
+        if not self.is_digest:
+            return "\n".join([*self.facts.lines(self.events[0]), "", f"[{self.key}]"])
+        lines = [self.facts.lines(event)[0] for event in self.events[:SHOWN_IN_TEXT]]
         if len(self.events) > SHOWN_IN_TEXT:
-            lines.append(f"and {len(self.events) - SHOWN_IN_TEXT} more: kraft-audit report {self.lake} --out site")
-        return "\n".join([*lines, f"[{self.key}]"])
+            lines.append(
+                f"and {len(self.events) - SHOWN_IN_TEXT} more: kraft-audit report {self.facts.lake} --out site"
+            )
+        lines += [] if self.facts.report_url is None else [f"{self.facts.report_url.rstrip('/')}/{FLEET_PAGE}"]
+        return "\n".join([*lines, "", f"[{self.key}]"])
 
     def document(self) -> dict[str, Any]:
         """For programs: of one event its fields, of a digest the list of them."""
-        rows = [self._row(event) for event in self.events]
+        rows = [self.facts.row(event) for event in self.events]
         if not self.is_digest:
-            return {**rows[0], "lake": self.lake}
-        return {"key": self.key, "event": "digest", "title": self.title, "lake": self.lake, "incidents": rows}
-
-    def _name(self, event: Event) -> str:
-        return str(self.clusters.get(event.cluster_id, {}).get("name") or event.cluster_id)
-
-    def _row(self, event: Event) -> dict[str, Any]:
-        cluster = self.clusters.get(event.cluster_id, {})
-        return {
-            "key": event.key,
-            "incident_id": event.incident_id,
-            "event": event.event,
-            "n": event.n,
-            "severity": event.severity,
-            "cluster": self._name(event),
-            "cluster_id": event.cluster_id,
-            "labels": dict(cluster.get("labels", {})),
-            "headline": event.headline,
-        }
+            return {**rows[0], "lake": self.facts.lake}
+        return {"key": self.key, "event": "digest", "title": self.title, "lake": self.facts.lake, "incidents": rows}
 
 
 def send(target: Target, message: Message) -> None:
@@ -115,31 +164,30 @@ def pagerduty_event(routing_key: str, message: Message) -> dict[str, Any]:
     }
     if is_resolved:
         return body
-    source = "kraft-audit" if message.is_digest else message.document()["cluster"]
     payload = {
         "summary": message.title[:1024],
-        "source": source,
+        "source": "kraft-audit" if message.is_digest else message.facts.name(event),
         "severity": PAGERDUTY_SEVERITIES[message.severity],
         "custom_details": message.document(),
     }
-    return {**body, "payload": payload}
+    incident = None if message.is_digest else message.facts.incidents.get(event.subject_key)
+    if incident is not None and incident.since_ms is not None and moment_of(incident.since_ms) is not None:
+        payload["timestamp"] = utc_time(incident.since_ms)
+    link = None if message.is_digest else message.facts.link(event)
+    links = {} if link is None else {"links": [{"href": link, "text": "The incident on its cluster's page"}]}
+    return {**body, "payload": payload, **links}
 
 
-def messages_to(
-    target: Target, events: Sequence[Event], clusters: Mapping[str, Mapping[str, Any]], lake: str, digest_above: int
-) -> list[Message]:
+def messages_to(target: Target, events: Sequence[Event], facts: MessageFacts, digest_above: int) -> list[Message]:
     """One message for each event, or one for all of them where they are too many.
 
     PagerDuty keeps an alert open until its own resolve event comes: those are never joined.
     """
     joined = [event for event in events if target.kind != "pagerduty" or event.event != EVENT_RESOLVED]
     if len(joined) <= digest_above:
-        return [Message((event,), clusters, lake) for event in events]
+        return [Message((event,), facts) for event in events]
     single = [event for event in events if event not in joined]
-    return [
-        Message(tuple(joined), clusters, lake, is_digest=True),
-        *(Message((event,), clusters, lake) for event in single),
-    ]
+    return [Message(tuple(joined), facts, is_digest=True), *(Message((event,), facts) for event in single)]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

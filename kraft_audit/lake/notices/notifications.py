@@ -3,6 +3,9 @@
 A subject is (cluster, kind, subject) of an incident, or (cluster, rule) of open findings that no open incident
 explains. It is resolved when two plans in turn read its cluster and did not find it; a cluster that is not read
 resolves nothing. What comes back within six hours is the same incident.
+
+A loss outlasts the incident that explains it, so it is a subject of its own. If the incident is said in the same call,
+the loss is folded into that message, and said by itself once no open incident explains it.
 """
 
 from __future__ import annotations
@@ -23,13 +26,21 @@ EVENT_REOPENED: Final = "reopened"
 EVENT_RESOLVED: Final = "resolved"
 EVENT_CLEAN: Final = "clean"
 EVENT_UNCLEAN: Final = "unclean"
+EVENT_FOLDED: Final = "folded"
 EVENTS_NOTED: Final = (EVENT_CLEAN, EVENT_UNCLEAN)
+"""Events that are only notes about the last one that was said."""
+EVENTS_UNSENT: Final = (*EVENTS_NOTED, EVENT_FOLDED)
 """Events that are remembered and never sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenIncident:
-    """What is open in the lake now, by subject: the worst of the incidents that share one."""
+    """What is open in the lake now, by subject: the worst of the incidents that share one.
+
+    `since_ms` and `until_ms` are when it began and ended, by the log's own time. `effects` are what it did to
+    partitions, `anchor` is where it stands on its cluster's page, None where no page shows it. `cause_key` is the
+    subject of the open incident that explains it.
+    """
 
     incident_id: str
     cluster_id: str
@@ -37,6 +48,11 @@ class OpenIncident:
     subject: str
     severity: str
     headline: str
+    since_ms: int | None = None
+    until_ms: int | None = None
+    effects: tuple[str, ...] = ()
+    anchor: str | None = None
+    cause_key: str | None = None
 
     @property
     def subject_key(self) -> str:
@@ -118,9 +134,13 @@ def new_events(
     gone = frozenset(merged)
     events: list[Event] = []
     still_open = by_subject(open_incidents)
-    for key, incident in still_open.items():
-        event = _of_open(subjects.get(key), incident, read_plans.get(incident.cluster_id, 0), now_ms, least)
-        events += [] if event is None else [event]
+    said: set[str] = set()
+    for key, incident in sorted(still_open.items(), key=lambda item: item[1].cause_key is not None):
+        plan = read_plans.get(incident.cluster_id, 0)
+        event = _of_open(subjects.get(key), incident, plan, now_ms, least, is_said=incident.cause_key in said)
+        if event is not None:
+            events.append(event)
+            said |= {key} if event.event not in EVENTS_UNSENT else set()
     events.sort(key=lambda event: (SEVERITIES.index(event.severity), event.cluster_id, event.incident_id))
     for key, subject in sorted(subjects.items()):
         if key not in still_open and subject.last.event != EVENT_RESOLVED:
@@ -138,21 +158,27 @@ def by_subject(incidents: Sequence[OpenIncident]) -> dict[str, OpenIncident]:
     return incident_by_subject
 
 
-def _of_open(before: Subject | None, incident: OpenIncident, plan: int, now_ms: int, least: str) -> Event | None:
+def _of_open(
+    before: Subject | None, incident: OpenIncident, plan: int, now_ms: int, least: str, *, is_said: bool
+) -> Event | None:
+    """The event of an open incident, if there is one; `is_said`: the message about its cause says it in this call."""
     rank, known = SEVERITIES.index(incident.severity), None
-    if before is None or before.last.event == EVENT_RESOLVED:
+    is_folded = before is not None and before.last.event == EVENT_FOLDED
+    if before is None or before.last.event == EVENT_RESOLVED or (is_folded and incident.cause_key is None):
         if rank > SEVERITIES.index(least):
             return None
-        is_same = before is not None and now_ms - before.at_ms <= REOPENED_WITHIN_MS
-        known = EVENT_REOPENED if is_same else EVENT_OPENED
-    elif rank < SEVERITIES.index(before.last.severity):
+        is_same = before is not None and not is_folded and now_ms - before.at_ms <= REOPENED_WITHIN_MS
+        known = EVENT_FOLDED if is_said else EVENT_REOPENED if is_same else EVENT_OPENED
+    elif rank < SEVERITIES.index(before.last.severity) and not is_folded:
         known = EVENT_WORSE
     elif before.note is not None and before.note.event == EVENT_CLEAN:
         known = EVENT_UNCLEAN
     if known is None:
         return None
     # An incident keeps its name while it lasts, whichever of the lake's incidents shows it now.
-    incident_id = incident.incident_id if before is None or known == EVENT_OPENED else before.last.incident_id
+    incident_id = (
+        incident.incident_id if before is None or known in (EVENT_OPENED, EVENT_FOLDED) else before.last.incident_id
+    )
     return Event(
         incident_id,
         known,

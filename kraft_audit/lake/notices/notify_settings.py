@@ -57,6 +57,9 @@ class NotifySettings(_Strict):
     retry_after_minutes: Annotated[int, Field(ge=1, le=1440)] = Field(
         default=15, description="when another run sends what a run meant to send and said nothing more about"
     )
+    report_url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$")] | None = Field(
+        default=None, description="where people read the pages of `kraft-audit report`: messages link to them"
+    )
     digest_above: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=20, description="more messages than this to one target at once become one"
     )

@@ -16,17 +16,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.incidents.incident import EFFECTS
+from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.gold.clusters_table import known_clusters
 from kraft_audit.lake.lake import append_in_turn, require_lake
 from kraft_audit.lake.ledger import READ_ROWS, Ledger, contract_schema
 from kraft_audit.lake.ledger_state import InspectedCluster
-from kraft_audit.lake.notices.message_senders import Message, SendError, messages_to, send
+from kraft_audit.lake.notices.message_senders import UNREAD, Message, MessageFacts, SendError, messages_to, send
 from kraft_audit.lake.notices.notifications import (
     EVENT_RESOLVED,
-    EVENTS_NOTED,
+    EVENTS_UNSENT,
     Event,
     OpenIncident,
+    by_subject,
     hashed,
     new_events,
     pending_of,
@@ -36,27 +38,34 @@ from kraft_audit.lake.notices.notify_settings import NotifySettings, Target, rou
 from kraft_audit.lake.progress import failpoint
 from kraft_audit.lake.views import query_of
 from kraft_audit.tables.bronze import PLANS
-from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENTS, LABELS, NOTIFICATIONS, SEVERITIES
+from kraft_audit.tables.gold import FINDINGS, HISTORIES, INCIDENTS, LABELS, NOTIFICATIONS, SEVERITIES, SITUATIONS
+from kraft_audit.text.page_names import incident_anchor
 from kraft_audit.text.readable import plural, utc_time
 from kraft_codec.errors import InputError, MissingPackageError
 
 SEND_ATTEMPTS_MAX: Final = 2
 ATTEMPT_AGAIN_S: Final = 1.0
 _SCHEMA: Final = contract_schema(NOTIFICATIONS)
-_UNEXPLAINED: Final = """
-SELECT cluster_id, rule, name, severity, moment, count(*) AS n, min(summary) AS summary FROM (
-    SELECT *, CASE WHEN rule = 'KP020' THEN CAST(from_ms / 60000 AS BIGINT) ELSE 0 END AS moment FROM findings
+_OF_RULES: Final = """
+SELECT cluster_id, rule, name, severity, moment, count(*) AS n, count(DISTINCT subject) AS subjects,
+    min(summary) AS summary, min(from_ms) AS since_ms,
+    CASE WHEN count(cause_id) = count(*) THEN min(cause_id) END AS cause_id
+FROM (
+    SELECT findings.*, CASE WHEN rule = 'KP020' THEN CAST(from_ms / 60000 AS BIGINT) ELSE 0 END AS moment, cause_id
+    FROM findings LEFT JOIN (SELECT incident_id AS cause_id FROM incidents WHERE state = 'open') AS lasting
+    ON cause_id = findings.incident_id
+    WHERE findings.state = 'open'
 ) AS findings
-WHERE state = 'open' AND (rule = 'KP020' OR incident_id IS NULL OR incident_id NOT IN (
-    SELECT incident_id FROM incidents WHERE state = 'open'
-))
+WHERE rule = 'KP020' OR cause_id IS NULL
 GROUP BY cluster_id, rule, name, severity, moment"""
-"""Open findings that no open incident explains, by rule. What was lost outlasts the incident: each minute in which
-records were lost is a subject of its own, so that the next loss is heard of although nobody acknowledged the last."""
+"""Open findings that no open incident explains, by rule, and losses. What was lost outlasts the incident: each minute
+in which records were lost is a subject of its own, so that people hear of the next loss although nobody acknowledged
+the last."""
+_EFFECT_WORDS: Final = {rule: words for rule, words, _ in EFFECTS}
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class OpenInLake:
     """The lake as its merged plans left it; `clusters` has the name and labels of each by its id."""
 
     open_incidents: tuple[OpenIncident, ...]
@@ -70,13 +79,18 @@ class Sent:
     """A line about one event for one target: `stage` is sent, failed, or noted where no route takes it."""
 
     event: Event
-    cluster: str
+    facts: MessageFacts
     target: str
     stage: str
     why: str | None = None
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """For programs: what was said, to whom, and how that went."""
+        return {**self.facts.row(self.event), "target": self.target, "stage": self.stage, "why": self.why}
 
-def situation(lake: DeltaLake) -> Situation:
+
+def open_in_lake(lake: DeltaLake) -> OpenInLake:
     """What is open now. Raises InputError where there is no lake, or no run has judged it yet."""
     require_lake(lake)
     if not lake.exists(INCIDENTS.name):
@@ -85,14 +99,9 @@ def situation(lake: DeltaLake) -> Situation:
     closed = ledger.status().done
     is_merged = ledger.where_merged(INCIDENTS.name, closed)
     query = lake.queries(PLANS.name, INCIDENTS.name, FINDINGS.name, HISTORIES.name)
-    incidents = [
-        OpenIncident(
-            **{name: row[name] for name in OpenIncident.__dataclass_fields__ if name != "severity"},
-            severity=_severity(row),
-        )
-        for row in query("SELECT * FROM incidents WHERE state <> 'resolved'").to_pylist()
-    ]
-    incidents += [_of_rule(row) for row in query(_UNEXPLAINED).to_pylist()]
+    incidents = list(map(_of_incident, query("SELECT * FROM incidents WHERE state = 'open'").to_pylist()))
+    causes = {incident.incident_id: incident.subject_key for incident in incidents}
+    incidents += [_of_rule(row, causes) for row in query(_OF_RULES).to_pylist()]
     incidents += [_of_unread(cluster) for cluster in ledger.unread().values()]
     read = query(
         "SELECT cluster_id, cluster_name, max(plan) AS newest FROM plans "  # noqa: S608
@@ -112,27 +121,51 @@ def situation(lake: DeltaLake) -> Situation:
             plans[key] = max(row["newest"], plans.get(key, 0))
     for row in known_clusters(lake).values():
         clusters.setdefault(row["cluster_name"], clusters[row["cluster_id"]])
-    return Situation(tuple(incidents), plans, frozenset(merged["history_id"].to_pylist()), clusters)
+    return OpenInLake(tuple(incidents), plans, frozenset(merged["history_id"].to_pylist()), clusters)
 
 
-def _severity(row: Mapping[str, Any]) -> str:
-    """What was stopped in order is no alarm, as in `check`: it is sent where the least severity is asked for."""
-    return SEVERITIES[-1] if row["is_clean"] else str(row["severity"])
-
-
-def _of_rule(row: Mapping[str, Any]) -> OpenIncident:
-    more = f" (and {row['n'] - 1} more)" if row["n"] > 1 else ""
-    headline = f"{row['rule']} {row['name']}: {row['summary']}{more}"
-    subject = f"{row['rule']} {utc_time(row['moment'] * 60_000)}" if row["moment"] else row["rule"]
+def _of_incident(row: Mapping[str, Any]) -> OpenIncident:
     return OpenIncident(
-        hashed(row["cluster_id"], subject), row["cluster_id"], "rule", subject, row["severity"], headline
+        **{name: row[name] for name in ("incident_id", "cluster_id", "kind", "subject", "severity", "headline")},
+        since_ms=row["from_ms"],
+        until_ms=row["to_ms"],
+        effects=tuple(row["effects"]),
+        anchor=incident_anchor(row["incident_id"]),
+    )
+
+
+def _of_rule(row: Mapping[str, Any], causes: Mapping[str, str]) -> OpenIncident:
+    rule, more = row["rule"], f" (and {row['n'] - 1} more)" if row["n"] > 1 else ""
+    effect = f"{plural(row['subjects'], 'partition')} {_EFFECT_WORDS[rule]}" if rule in _EFFECT_WORDS else ""
+    subject = f"{rule} {utc_time(row['moment'] * 60_000)}" if row["moment"] else rule
+    return OpenIncident(
+        hashed(row["cluster_id"], subject),
+        row["cluster_id"],
+        "rule",
+        subject,
+        row["severity"],
+        f"{rule} {row['name']}: {row['summary']}{more}",
+        row["since_ms"],
+        effects=(effect,) if effect else (),
+        anchor=f"rule-{rule}",
+        cause_key=causes.get(row["cause_id"]),
     )
 
 
 def _of_unread(cluster: InspectedCluster) -> OpenIncident:
     headline = f"could not be read, or only in part: {cluster.failure}"
-    id_ = hashed(cluster.cluster_name, "unread")
-    return OpenIncident(id_, cluster.cluster_name, "unread", "its copies", "high", headline)
+    id_ = hashed(cluster.cluster_name, UNREAD)
+    return OpenIncident(id_, cluster.cluster_name, UNREAD, "its copies", "high", headline, cluster.at_ms)
+
+
+def _ended(lake: DeltaLake, events: Iterable[Event]) -> dict[str, OpenIncident]:
+    """What the lake knows of the incidents of these events, by their subject."""
+    by_incident = {event.incident_id: event.subject_key for event in events}
+    listed = ", ".join(map(sql_text, by_incident))
+    if not listed:
+        return {}
+    rows = lake.query(f"SELECT * FROM incidents WHERE incident_id IN ({listed})", INCIDENTS.name).to_pylist()  # noqa: S608
+    return {by_incident[row["incident_id"]]: _of_incident(row) for row in rows}
 
 
 _Claim = tuple[dict[str, list[Event]], list[Event]]
@@ -158,28 +191,22 @@ class Notifier:
 
     def notify(self, *, dry_run: bool = False) -> list[Sent]:
         """Say what is new, and what earlier calls left unsaid. Raises InputError."""
-        current_situation = situation(self.lake)
+        open_now = open_in_lake(self.lake)
         if not dry_run:
             self.lake.create(NOTIFICATIONS.name, _SCHEMA, f"{NOTIFICATIONS.grain}. {NOTIFICATIONS.comment}")
         started_ms = self._clock_ms()
-        claimed, noted = self._claim(current_situation, is_dry=dry_run)
+        claimed, noted = self._claim(open_now, is_dry=dry_run)
         failpoint("after-intent")
-        shown = [
-            self._shown(current_situation, event, "", "noted") for event in noted if event.event not in EVENTS_NOTED
-        ]
+        facts = self._facts(open_now, [event for events in claimed.values() for event in events])
+        shown = [Sent(event, facts, "", "noted") for event in noted if event.event not in EVENTS_UNSENT]
         for name, events in claimed.items():
             if name not in self.targets:
-                shown += [
-                    self._shown(current_situation, event, name, "failed", "notify.yaml has no such target")
-                    for event in events
-                ]
+                shown += [Sent(event, facts, name, "failed", "notify.yaml has no such target") for event in events]
                 continue
             target = self.targets[name]
-            for message in messages_to(
-                target, events, current_situation.clusters, self.lake.uri, self.settings.digest_above
-            ):
+            for message in messages_to(target, events, facts, self.settings.digest_above):
                 if dry_run:
-                    shown += [self._shown(current_situation, event, name, "intent") for event in message.events]
+                    shown += [Sent(event, facts, name, "intent") for event in message.events]
                     continue
                 # Another call may take over what this one did not send in its time.
                 if self._clock_ms() - started_ms > self._wait_ms // 2:
@@ -188,22 +215,35 @@ class Notifier:
                 failpoint("after-send")
                 stage = "sent" if why is None else "failed"
                 self._record([self._row(event, stage, name, why) for event in message.events])
-                shown += [self._shown(current_situation, event, name, stage, why) for event in message.events]
+                shown += [Sent(event, facts, name, stage, why) for event in message.events]
         return shown
+
+    def _facts(self, open_now: OpenInLake, events: Sequence[Event]) -> MessageFacts:
+        """What the messages about these events say beside them."""
+        known = by_subject(open_now.open_incidents)
+        known |= _ended(self.lake, (event for event in events if event.subject_key not in known))
+        return MessageFacts(self.lake.uri, open_now.clusters, known, self._next_commands(), self.settings.report_url)
+
+    def _next_commands(self) -> dict[str, str]:
+        """What to run next in each cluster that needs something, by its id, as the last run summed it up."""
+        if not self.lake.exists(SITUATIONS.name):
+            return {}
+        rows = self.lake.query("SELECT cluster_id, command FROM situations WHERE need IS NOT NULL", SITUATIONS.name)
+        return {row["cluster_id"]: row["command"] for row in rows.to_pylist()}
 
     @property
     def _wait_ms(self) -> int:
         return self.settings.retry_after_minutes * 60_000
 
-    def _claim(self, current_situation: Situation, *, is_dry: bool) -> _Claim:
+    def _claim(self, open_now: OpenInLake, *, is_dry: bool) -> _Claim:
         """Record what this call is to send: by target, and what is only noted. No other call sends it meanwhile."""
         if is_dry:
             there = self.lake.exists(NOTIFICATIONS.name)
-            return self._to_claim(current_situation, self._known_rows() if there else [])
+            return self._to_claim(open_now, self._known_rows() if there else [])
         claims: list[_Claim] = []
 
         def rows_now() -> list[dict[str, Any]]:
-            claims.append(self._to_claim(current_situation, self._known_rows()))
+            claims.append(self._to_claim(open_now, self._known_rows()))
             by_target, noted = claims[-1]
             intents = [self._row(event, "intent", target) for target, own in by_target.items() for event in own]
             return intents + [self._row(event, "noted", "") for event in noted]
@@ -216,14 +256,14 @@ class Notifier:
         rows: list[dict[str, Any]] = self.lake.query("SELECT * FROM notifications", NOTIFICATIONS.name).to_pylist()
         return rows
 
-    def _to_claim(self, current_situation: Situation, rows: Sequence[Mapping[str, Any]]) -> _Claim:
+    def _to_claim(self, open_now: OpenInLake, rows: Sequence[Mapping[str, Any]]) -> _Claim:
         """What is to be said after the steps in `rows`, by target, and the events that no target gets."""
         now_ms = self._clock_ms()
         events = new_events(
             subjects_of(rows),
-            current_situation.open_incidents,
-            current_situation.read_plans,
-            current_situation.merged,
+            open_now.open_incidents,
+            open_now.read_plans,
+            open_now.merged,
             now_ms,
             self.settings.severity,
         )
@@ -232,20 +272,20 @@ class Notifier:
             claimed[pending.target].append(pending.event)
         noted = []
         for event in events:
-            targets = self._targets_of(event, current_situation, rows)
+            targets = self._targets_of(event, open_now, rows)
             for target in targets:
                 claimed[target].append(event)
             noted += [] if targets else [event]
         return claimed, noted
 
-    def _targets_of(self, event: Event, current_situation: Situation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        if event.event in EVENTS_NOTED:
+    def _targets_of(self, event: Event, open_now: OpenInLake, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        if event.event in EVENTS_UNSENT:
             return []
         if event.event == EVENT_RESOLVED:
             # Whoever heard of it hears that it is resolved, whatever the labels are by now.
             heard = [row["target"] for row in rows if row["incident_id"] == event.incident_id and row["target"]]
             return list(dict.fromkeys(heard))
-        labels = current_situation.clusters.get(event.cluster_id, {}).get("labels", {})
+        labels = open_now.clusters.get(event.cluster_id, {}).get("labels", {})
         return routed(self.settings, labels, event.severity)
 
     def _record(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -257,12 +297,6 @@ class Notifier:
     def _row(self, event: Event, stage: str, target: str, why: str | None = None) -> dict[str, Any]:
         about = {"stage": stage, "target": target, "at_ms": self._clock_ms(), "run": self.run, "why": why}
         return asdict(event) | about
-
-    def _shown(
-        self, current_situation: Situation, event: Event, target: str, stage: str, why: str | None = None
-    ) -> Sent:
-        name = current_situation.clusters.get(event.cluster_id, {}).get("name") or event.cluster_id
-        return Sent(event, str(name), target, stage, why)
 
 
 def _attempt(target: Target, message: Message) -> str | None:
@@ -297,4 +331,4 @@ def summary_line(sent: Sequence[Sent]) -> str:
 
 def worst_first(sent: Iterable[Sent]) -> list[Sent]:
     """For people."""
-    return sorted(sent, key=lambda each: (SEVERITIES.index(each.event.severity), each.cluster, each.event.n))
+    return sorted(sent, key=lambda each: (SEVERITIES.index(each.event.severity), each.row["cluster"], each.event.n))

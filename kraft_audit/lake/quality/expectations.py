@@ -2,7 +2,7 @@
 
 The expectations run in DuckDB. There each table has its name and the rows of closed plans, of silver tables the rows
 that hold; `{batch}` is what is judged of it. A suite is judged as a whole, but a promise has a name (`clause`) of its
-own, under which the gate, its Data Docs and the runbook report it.
+own, under which the gate, its page and the runbook report it.
 """
 # ruff: noqa: S608  # every name and number in the SQL is our own
 

@@ -1,4 +1,4 @@
-"""The quality gate: Great Expectations over a lake's tables, with its Data Docs beside the run.
+"""The quality gate: Great Expectations over a lake's tables, with a page of the results beside the run.
 
 DuckDB reads the tables as Arrow data sets, a part at a time, and spills what does not fit into memory. Each table has a
 suite made from its contract (`expectations`). A critical expectation that fails stops the run before findings are
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import tempfile
 import time
 from collections import Counter
@@ -23,7 +22,6 @@ from typing import Any, ClassVar, Final
 import duckdb
 import duckdb_engine
 import pyarrow as pa
-import pyarrow.fs as pafs
 from sqlalchemy.types import NullType
 
 from kraft_audit.lake.closed_plans import CLOSED, ClosedPlans
@@ -33,6 +31,7 @@ from kraft_audit.lake.lake import require_lake
 from kraft_audit.lake.lake_paths import is_uri
 from kraft_audit.lake.ledger import FAILED, READ_ROWS, Ledger
 from kraft_audit.lake.plan_events import STAGED
+from kraft_audit.lake.quality.gate_page import PAGE_FILE, PromiseVerdict, gate_page
 from kraft_audit.lake.quality.last_inspection import QUALITY_FOLDER, last_inspection, row_counts, save_inspection
 from kraft_audit.lake.views import CHANGE_TABLES, holding, query_of
 from kraft_audit.tables import LAKE_TABLES
@@ -45,42 +44,21 @@ from kraft_codec.errors import InputError
 FLEET_SUITE: Final = "fleet"
 FRESH_HOURS: Final = 26.0
 CLUSTERS_SHOWN: Final = 20
-ROWS_SHOWN: Final = 1000
-"""So many of the rows that break an expectation are counted by cluster and shown in the Data Docs."""
+ROWS_COUNTED: Final = 1000
+"""So many of the rows that break an expectation are counted by cluster."""
+ROWS_SHOWN: Final = 10
 DATABASE_MEMORY_BYTES: Final = 512 << 20
 OFFSETS: Final = ("offset", "base_offset", "from_offset")
 BROKEN_ROWS: Final = {
     "result_format": "SUMMARY",
     "unexpected_index_column_names": ["cluster_id"],
-    "partial_unexpected_count": ROWS_SHOWN,
+    "partial_unexpected_count": ROWS_COUNTED,
 }
-# Data Docs refer to style sheets and scripts of other hosts. Our pages make no request, and read well without them.
-CONTENT_POLICY: Final = (
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PromiseVerdict:
-    """How the expectations of one promise ended; `clusters` are those that break it, at most CLUSTERS_SHOWN.
-
-    `worst` is the number of rows that break it in the worst cluster, or the worst cluster's value of a fleet's promise.
-    """
-
-    table: str
-    clause: str
-    severity: str
-    promise: str
-    passed: bool
-    worst: float
-    cluster_count: int
-    clusters: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What the gate found as of plan `plan`; `docs` is where the Data Docs lie, empty if none were asked for."""
+    """What the gate found as of plan `plan`; `docs` is the folder of its page, empty if none was asked for."""
 
     plan: int
     verdicts: tuple[PromiseVerdict, ...]
@@ -104,7 +82,7 @@ def judge_lake(
 
     `only_new`: judge the plans since the last inspection of this kind in which every critical promise held; everything
     if that was more than a day ago. The result is saved in the lake for the next inspection.
-    `docs` is a folder for the Data Docs; None puts them into the lake's own `_quality/plan-…`, empty writes none.
+    `docs` is a folder for the page of results; None puts it into the lake's own `_quality/plan-…`, empty writes none.
     """
     require_lake(lake)
     closed = Ledger(lake).status().done
@@ -118,12 +96,10 @@ def judge_lake(
     with tempfile.TemporaryDirectory(prefix="kraft-audit-quality-") as folder:
         gate = _Gate(lake, closed, first, Path(folder, "spilled"))
         verdicts = [*gate.judge_tables(), *gate.judge_fleet(now, fresh_hours)]
-        where = ""
-        if docs != "":
-            where = f"{lake.uri}/{QUALITY_FOLDER}/plan-{closed.newest:08d}" if docs is None else docs
-            gate.write_docs(Path(folder, "docs"))
-            _publish(Path(folder, "docs"), where)
+    where = f"{lake.uri}/{QUALITY_FOLDER}/plan-{closed.newest:08d}" if docs is None else docs
     result = GateResult(closed.newest, tuple(verdicts), where)
+    if where:
+        _publish(gate_page(result.verdicts, result.is_open, lake.uri, closed.newest, now), where)
     if inspection is not None:
         save_inspection(lake, inspection.after(first, closed.low, now, counts, is_open=result.is_open))
     return result
@@ -220,18 +196,6 @@ class _Gate:
         expectations = fleet_expectations(tuple(columns), fresh_hours)
         yield from self._judge(FLEET_SUITE, "SELECT * FROM fleet_rows", expectations)
 
-    def write_docs(self, folder: Path) -> None:
-        """Write the Data Docs of what was judged."""
-        for site in list(self._context.list_data_docs_sites()):
-            self._context.delete_data_docs_site(site)
-        store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder)}
-        index = {"class_name": "DefaultSiteIndexBuilder"}
-        config = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
-        self._context.add_data_docs_site("run", config)
-        self._context.build_data_docs(site_names=["run"])
-        for page in folder.rglob("*.html"):
-            page.write_text(re.sub(r"<head>", f"<head>{CONTENT_POLICY}", page.read_text("utf-8"), count=1), "utf-8")
-
     def _judge(self, name: str, rows: str, expectations: Iterable[Any]) -> Iterator[PromiseVerdict]:
         import great_expectations as gx
 
@@ -247,11 +211,8 @@ class _Gate:
         details: dict[str, Any] = {}
         if not result.success:
             # What breaks an expectation takes a query each to find: only where something does.
-            self._forget(name)
-            self._escape(judged, rows)
             outcomes = definition.run(result_format=BROKEN_ROWS).results
             details = {outcome.expectation_config.id: outcome for outcome in outcomes}
-            self._database.execute(f"CREATE OR REPLACE VIEW {judged} AS {rows}")
         by_clause: dict[str, list[Any]] = {}
         for outcome in result.results:
             if (why := _exception(outcome.exception_info)) is not None:
@@ -261,29 +222,15 @@ class _Gate:
         for clause, outcomes in by_clause.items():
             yield self._verdict(name, clause, outcomes)
 
-    def _escape(self, view: str, rows: str) -> None:
-        """Escape texts for the Data Docs: Great Expectations writes values as they are, and expands $ as a variable."""
-        described = self._database.execute(f"DESCRIBE {view}").fetchall()
-        texts = (
-            f"""replace(replace("{name}", '<', '&lt;'), '$', '&#36;') AS "{name}\""""
-            for name, kind, *_ in described
-            if kind == "VARCHAR"
-        )
-        self._database.execute(f"CREATE OR REPLACE VIEW {view} AS SELECT * REPLACE ({', '.join(texts)}) FROM ({rows})")  # noqa: S608
-
-    def _forget(self, suite: str) -> None:
-        """Remove the results of a suite from what the Data Docs show."""
-        store = self._context.validation_results_store
-        for key in store.list_keys():
-            if key.expectation_suite_identifier.name == suite:
-                store.remove_key(key)
-
     def _verdict(self, table: str, clause: str, outcomes: list[tuple[bool, Any]]) -> PromiseVerdict:
         broken = [outcome for has_passed, outcome in outcomes if not has_passed]
         config = (broken or [outcomes[0][1]])[0].expectation_config
         worst: dict[str, float] = {}
+        rows: list[Mapping[str, Any]] = []
         for outcome in broken:
-            for cluster, count in self._broken_by_cluster(table, outcome).items():
+            by_cluster, some_rows = self._broken_rows(table, outcome)
+            rows += some_rows
+            for cluster, count in by_cluster.items():
                 worst[cluster] = max(worst.get(cluster, 0.0), count)
         clusters = sorted(worst, key=lambda cluster: (-worst[cluster], cluster))
         columns = (
@@ -299,20 +246,24 @@ class _Gate:
             max(worst.values(), default=0.0),
             len(clusters),
             tuple(clusters[:CLUSTERS_SHOWN]),
+            tuple(rows[:ROWS_SHOWN]),
         )
 
-    def _broken_by_cluster(self, table: str, outcome: Any) -> dict[str, float]:
-        """The number of rows that break an expectation, by cluster; of the fleet the value that is too large."""
+    def _broken_rows(self, table: str, outcome: Any) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        """How many rows break an expectation by cluster, or the value that is too large; and some of the rows."""
         query = outcome.expectation_config.kwargs.get("unexpected_rows_query")
         if query is not None:
             broken = query.format(batch=f"judged_{table}")
             count_query = f"SELECT cluster_id, count(*) FROM ({broken}) GROUP BY cluster_id"  # noqa: S608  # our own text
-            return {cluster or "": float(count) for cluster, count in self._database.execute(count_query).fetchall()}
+            counts = {cluster or "": float(count) for cluster, count in self._database.execute(count_query).fetchall()}
+            found = self._database.execute(f"SELECT * FROM ({broken}) LIMIT {ROWS_SHOWN}")  # noqa: S608  # our own text
+            names = [name for name, *_ in found.description]
+            return counts, [dict(zip(names, row, strict=True)) for row in found.fetchall()]
         column = outcome.expectation_config.kwargs.get("column")
-        shown = outcome.result.get("partial_unexpected_index_list") or outcome.result["partial_unexpected_list"]
+        rows = outcome.result.get("partial_unexpected_index_list") or outcome.result["partial_unexpected_list"]
         if outcome.expectation_config.kwargs.get("max_value") is not None:
-            return {row["cluster_id"]: row[column] for row in shown}
-        return dict(Counter(row["cluster_id"] or "" for row in shown))
+            return {row["cluster_id"]: row[column] for row in rows}, rows
+        return dict(Counter(row["cluster_id"] or "" for row in rows)), rows
 
     def _holding(self, table: Table) -> str:
         """The rows of closed plans, of silver tables those that hold: what the lake's views show."""
@@ -395,16 +346,11 @@ def _exception(info: Mapping[str, Any]) -> str | None:
     return next((str(reason["exception_message"]) for reason in reasons if reason["raised_exception"]), None)
 
 
-def _publish(pages: Path, where: str) -> None:
-    """Copy the pages to a folder here or in the lake's object store."""
-    if not is_uri(where):
-        Path(where).mkdir(parents=True, exist_ok=True)
-        pafs.copy_files(
-            str(pages), where, source_filesystem=pafs.LocalFileSystem(), destination_filesystem=pafs.LocalFileSystem()
-        )
+def _publish(page: str, where: str) -> None:
+    """Write the page into a folder here or in the lake's object store."""
+    if is_uri(where):
+        parent, _, name = where.rstrip("/").rpartition("/")
+        write_octets(table_folder(parent, name), PAGE_FILE, page.encode())
         return
-    parent, _, name = where.rstrip("/").rpartition("/")
-    target = table_folder(parent, name)
-    for page in sorted(pages.rglob("*")):
-        if page.is_file():
-            write_octets(target, page.relative_to(pages).as_posix(), page.read_bytes())
+    Path(where).mkdir(parents=True, exist_ok=True)
+    Path(where, PAGE_FILE).write_text(page, "utf-8")

@@ -17,12 +17,19 @@ import yaml
 from deltalake import DeltaTable, QueryBuilder
 
 from kraft_audit.report.openmetrics import METRIC_FAMILIES, METRIC_PREFIX
+from kraft_audit.text.page_names import page_of
 from tests.builders.board_tables import TABLES, write_tables
 
 # What Grafana's published schema knows, as grafana-foundation-sdk 10.1 reads and writes it: it drops any other field
 # without a word. `__inputs` and `__requires` are of the form in which dashboards are shared.
 SHARED = {"__inputs", "__requires"}
-DASHBOARD = {"uid", "title", "tags", "editable", "schemaVersion", "time", "timezone", "panels"}
+DASHBOARD = {
+    *("uid", "title", "tags", "editable", "schemaVersion", "time", "timezone", "panels"),
+    *("templating", "links"),
+}
+VARIABLE = {
+    *("type", "name", "label", "query", "datasource", "multi", "includeAll", "allValue", "current", "refresh", "sort"),
+}
 PANEL = {"id", "gridPos", "title", "type", "datasource", "targets"}
 PROMETHEUS_TARGET = {"refId", "datasource", "expr", "instant", "range", "legendFormat", "format"}
 TRINO_TARGET = {"refId", "datasource", "rawSQL", "format"}
@@ -91,9 +98,55 @@ def test_answers_are_right(written: dict[str, Any], lake: QueryBuilder) -> None:
 def test_the_dashboards_ask_these_queries_and_no_others(written: dict[str, Any], project_root: Path) -> None:
     known = {sql for _, sql in written["queries"]().values()}
     grafana = json.loads((project_root / "boards" / "grafana" / "lake.json").read_text())
-    assert {target["rawSQL"] for panel in grafana["panels"] for target in panel["targets"]} == known
+    asked = {target["rawSQL"] for panel in grafana["panels"] for target in panel["targets"]}
+    assert asked == {written["chosen"](sql) for sql in known}
     folder = project_root / "boards" / "superset"
     assert {yaml.safe_load(file.read_text())["sql"] for file in (folder / "datasets" / "lake").iterdir()} == known
+
+
+ALL = "'*'"
+"""What Grafana puts for a variable of which everything is chosen: its `allValue`, unquoted and unescaped."""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "owner", "severity", "remain"),
+    [
+        (ALL, ALL, ALL, {"orders-eu", "b"}),
+        ("'orders-eu','other'", ALL, ALL, {"orders-eu"}),
+        (ALL, "'text 2'", ALL, {"orders-eu"}),
+        (ALL, "'nobody'", ALL, set()),
+        (ALL, ALL, "'low'", {"b"}),
+    ],
+)
+def test_variables_choose_clusters_owners_and_severities(
+    project_root: Path, lake: QueryBuilder, cluster: str, owner: str, severity: str, remain: set[str]
+) -> None:
+    """A cluster that fleet.yaml never named is shown as long as every cluster and every owner is."""
+    board = json.loads((project_root / "boards" / "grafana" / "lake.json").read_text())
+    assert {each["name"] for each in board["templating"]["list"]} == {"cluster", "owner", "severity", "report_url"}
+    chosen = {"cluster": cluster, "owner": owner, "severity": severity}
+    for panel in board["panels"]:
+        sql = re.sub(r"\$\{(\w+):sqlstring\}", lambda found: chosen[found[1]], panel["targets"][0]["rawSQL"])
+        rows = answer(lake, sql)
+        assert {row["cluster"] for row in rows if "cluster" in row} <= {"orders-eu", "b"}
+        if panel["title"].startswith("What was first seen"):
+            assert {row["cluster"] for row in rows} == remain
+        if "severity" not in panel["title"] and cluster == owner == severity == ALL:
+            assert rows, panel["title"]
+
+
+def test_rows_lead_to_pages_that_a_report_has(written: dict[str, Any], lake: QueryBuilder, project_root: Path) -> None:
+    for name, (_, sql) in written["queries"]().items():
+        pages = {row["page"].partition("#")[0] for row in answer(lake, sql) if "cluster" in row}
+        assert pages <= {page_of("a"), page_of("b")}
+        assert bool(pages) == ("cluster" in written["COLUMNS"][name]), name
+    for name in ("lake", "metrics"):
+        board = json.loads((project_root / "boards" / "grafana" / f"{name}.json").read_text())
+        linked = [
+            panel for panel in board["panels"] if "/clusters/" in json.dumps(panel) or ".page}" in json.dumps(panel)
+        ]
+        for panel in linked:
+            assert "${report_url}/" in json.dumps(panel["fieldConfig"]), panel["title"]
 
 
 def test_superset_finds_all_that_it_refers_to(project_root: Path) -> None:
@@ -129,8 +182,10 @@ def test_grafana_knows_every_field(project_root: Path) -> None:
         board = json.loads((project_root / "boards" / "grafana" / f"{name}.json").read_text())
         assert board.keys() == SHARED | DASHBOARD
         inputs = {"${" + entry["name"] + "}" for entry in board["__inputs"]}
+        for variable in board["templating"]["list"]:
+            assert variable.keys() <= VARIABLE
         for panel in board["panels"]:
-            assert panel.keys() - {"transformations"} == PANEL
+            assert panel.keys() - {"transformations", "fieldConfig"} == PANEL
             assert panel["type"] in ("barchart", "stat", "table", "timeseries")
             assert panel["gridPos"].keys() == {"x", "y", "w", "h"}
             for target in panel["targets"]:

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from kraft_audit.report.report_source import ClusterInput
-from kraft_audit.report.site import page_of, write_site
+from kraft_audit.report.site import write_site
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.text.page_names import page_of
 from tests.builders.browser import BrowserTab
 from tests.builders.payloads import PAYLOADS
 from tests.builders.report_sources import GivenSource, path_source

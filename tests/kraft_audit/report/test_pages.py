@@ -21,9 +21,10 @@ from kraft_audit.report.cluster_page import cluster_view
 from kraft_audit.report.partition_exposure import cluster_exposure, partition_minutes, spans
 from kraft_audit.report.report_files import WRITERS, write_file
 from kraft_audit.report.report_source import ClusterInput
-from kraft_audit.report.site import page_of, policy, shown, write_site
+from kraft_audit.report.site import policy, shown, write_site
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.registry import rules
+from kraft_audit.text.page_names import page_of
 from kraft_audit.text.readable import HOUR_MS, when
 from kraft_codec.errors import InputError
 from tests.builders.facts import facts

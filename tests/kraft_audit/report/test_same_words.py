@@ -43,9 +43,13 @@ def test_an_incident_is_said_in_the_same_words_everywhere(
     assert execute(Path("notebooks/incident_timeline.py").resolve(), tmp_path, {"PATH": str(path)})
     with listener() as hook:
         settings = tmp_path / "notify.yaml"
-        settings.write_text(yaml.safe_dump({"targets": {"hook": {"webhook": hook.url}}, "routes": [{"to": ["hook"]}]}))
+        told = {"targets": {"hook": {"webhook": hook.url}}, "routes": [{"to": ["hook"]}]}
+        settings.write_text(yaml.safe_dump({**told, "report_url": "https://audit.example"}))
         assert run_command(["notify", lake, "--config", str(settings)]) == 0
         sent = [body["headline"] for body in hook.bodies]
+        links = [body["link"].removeprefix("https://audit.example/").split("#") for body in hook.bodies]
+    for file, anchor in links:
+        assert f'id="{anchor}"' in (tmp_path / "site" / file).read_text()
     for row in open_now:
         assert plain(row["headline"]) in printed
         assert row["headline"] in page.read_text()

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,63 @@ def test_each_loss_is_said_whatever_incident_explains_it(lake: NotifiedLake, hoo
     lake.lose("a", T0 + HOUR_MS)
     call(lake, file, T0 + HOUR_MS)
     assert [body["headline"] for body in hook.bodies[2:]] == ["KP020 records-lost: records lost"]
+
+
+@pytest.mark.slow
+def test_a_message_says_since_when_with_what_effect_and_what_is_next(
+    lake: NotifiedLake, hook: Listener, tmp_path: Path
+) -> None:
+    """For programs and for people alike; a resolved one says until when, and has no next command."""
+    settings, targets = load_notify(config(tmp_path, hook, report_url="https://audit.example/kafka/"))
+    blocked = ["16 partitions without a leader"]
+    lake.run(["a"], [incident(from_ms=T0, effects=blocked)])
+
+    def called() -> Sent:
+        commands = {"a": "kraft-audit recover-plan /logs/a"}
+        (sent,) = Notifier(DeltaLake(lake.uri), settings, targets, lambda: T0, lambda ids: commands).notify()
+        return sent
+
+    sent, link = called(), "https://audit.example/kafka/clusters/a.html#i-i1"
+    (body,) = hook.bodies
+    assert body["since"] == "2027-01-15T08:00:00Z"
+    assert (body["effects"], body["next"], body["link"]) == (blocked, "kraft-audit recover-plan /logs/a", link)
+    assert message_senders.Message((sent.event,), sent.facts).text.splitlines() == [
+        "opened, high: a: Broker 13 is lost",
+        "Since 2027-01-15 08:00:00 UTC",
+        "Effect: 16 partitions without a leader",
+        "Next: kraft-audit recover-plan /logs/a",
+        link,
+        "",
+        "[i1/opened/1]",
+    ]
+    paged = message_senders.pagerduty_event("key", message_senders.Message((sent.event,), sent.facts))
+    assert paged["payload"]["timestamp"] == body["since"]
+    assert [each["href"] for each in paged["links"]] == [link]
+    for _ in range(2):
+        lake.run(["b"], [])
+        lake.run(["a"], [incident(from_ms=T0, to_ms=T0 + 4_000, effects=blocked, is_open=False)])
+        Notifier(DeltaLake(lake.uri), settings, targets, lambda: T0).notify()
+    assert (hook.bodies[-1]["event"], hook.bodies[-1]["until"]) == ("resolved", "2027-01-15T08:00:04Z")
+    assert hook.bodies[-1]["next"] is None
+
+
+def test_a_loss_is_said_with_its_incident_and_by_itself_once_that_ended() -> None:
+    stop = OpenIncident("i1", "a", "broker_loss", "broker 13", "critical", "Broker 13 is lost")
+    loss = OpenIncident("l1", "a", "rule", "KP020 08:00", "high", "records lost", cause_key=stop.subject_key)
+    later = OpenIncident("l2", "a", "rule", "KP020 09:00", "high", "more lost", cause_key=stop.subject_key)
+    alone = replace(loss, cause_key=None)
+    rows: list[dict[str, Any]] = []
+    for plan, found in enumerate(([stop, loss], [stop, loss, later], [alone, later], [alone, later]), 1):
+        for event in new_events(subjects_of(rows), found, {"a": plan}, (), T0, "high"):
+            rows.append({**{name: getattr(event, name) for name in event.__dataclass_fields__}, "at_ms": T0})
+    said = [(row["plan"], row["event"], row["headline"]) for row in rows if row["event"] not in ("clean", "unclean")]
+    assert said == [
+        (1, "opened", "Broker 13 is lost"),
+        (1, "folded", "records lost"),
+        (2, "opened", "more lost"),
+        (3, "opened", "records lost"),
+        (4, "resolved", "Broker 13 is lost"),
+    ]
 
 
 @pytest.mark.slow
@@ -281,6 +339,7 @@ def test_a_cluster_that_is_not_read_resolves_nothing() -> None:
             "routes[0].labels: 'team': expected one of the labels",
         ),
         ({"severity": "urgent"}, "severity"),
+        ({"report_url": "ftp://h/TOPSECRET"}, "report_url"),
     ],
 )
 def test_a_bad_file_is_one_line_without_secrets(tmp_path: Path, values: dict[str, Any], expected: str) -> None:
@@ -296,7 +355,7 @@ def test_an_address_without_an_answer_stays_secret(tmp_path: Path) -> None:
     known = OpenIncident("i1", "a", "quorum", "the quorum", "critical", "no leader")
     (event,) = new_events({}, [known], {"a": 1}, (), T0, "high")
     with pytest.raises(message_senders.SendError) as raised:
-        message_senders.send(target, message_senders.Message((event,), {}, "lake"))
+        message_senders.send(target, message_senders.Message((event,), message_senders.MessageFacts("lake")))
     assert "TOPSECRET" not in f"{raised.value}{target!r}"
 
 
@@ -306,7 +365,8 @@ def test_apprise_delivers_a_text(hook: Listener, tmp_path: Path) -> None:
     target = load_notify(config(tmp_path, hook, targets=targets, routes=[{"to": ["chat"]}]))[1]["chat"]
     known = OpenIncident("i1", "a", "quorum", "the quorum", "critical", "no leader")
     (event,) = new_events({}, [known], {"a": 1}, (), T0, "high")
-    message_senders.send(target, message_senders.Message((event,), {"a": {"name": "orders-eu"}}, "lake"))
+    facts = message_senders.MessageFacts("lake", {"a": {"name": "orders-eu"}})
+    message_senders.send(target, message_senders.Message((event,), facts))
     (body,) = hook.bodies
     assert body["title"] == "orders-eu: opened: no leader"
     assert "[i1/opened/1]" in body["message"]
