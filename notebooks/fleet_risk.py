@@ -30,7 +30,7 @@ urgent = still[still["severity"].isin(["critical", "high"])]
 states = findings["state"].value_counts()
 Markdown(
     f"**{urgent['cluster_id'].nunique()} of {len(clusters)} clusters** have an open finding of severity critical or high. "
-    f"{len(still)} findings are open, {states.get('undecided', 0)} are undecided, {states.get('over', 0)} are over."
+    f"{len(still)} findings are open, {states.get('undecided', 0)} are undecided, {states.get('resolved', 0)} are resolved."
 )
 
 # %% [markdown]

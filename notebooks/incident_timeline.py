@@ -51,7 +51,7 @@ Markdown(
 incidents = pd.DataFrame(
     {
         "incident": each.headline,
-        "state": "over" if not each.is_open else "stopped in order" if each.is_clean else f"open, {each.severity}",
+        "state": f"open, {each.severity}" if each.state == "open" else each.state,
         "since": pd.to_datetime(each.from_ms, unit="ms", utc=True),
         "until": pd.to_datetime(each.to_ms, unit="ms", utc=True),
         "effects": "; ".join(each.effects),

@@ -91,7 +91,7 @@ Markdown("\n".join(lines) or "Nothing is proven.")
 findings = findings_of(cluster)
 findings = findings[findings["scope"].isin(["voters", "log"])].rename(columns={"from": "since", "to": "until"})
 columns = ["severity", "rule", "name", "subject", "summary", "reason", "since", "until", "what_to_do"]
-now = findings[findings["state"] != "over"][["state", *columns]]
+now = findings[findings["state"] != "resolved"][["state", *columns]]
 Markdown("Nothing now.") if now.empty else now
 
 # %% [markdown]
@@ -99,5 +99,5 @@ Markdown("Nothing now.") if now.empty else now
 # Changes that were reverted or completed, and what else is over.
 
 # %%
-over = findings[findings["state"] == "over"][["severity", "rule", "name", "subject", "summary", "since"]]
+over = findings[findings["state"] == "resolved"][["severity", "rule", "name", "subject", "summary", "since"]]
 Markdown("Nothing.") if over.empty else over

@@ -23,6 +23,7 @@ NAMESPACE: Final = uuid.UUID("6f1f0d1e-5a33-4c7e-9a2e-6b1d6d2a3c55")
 VERSION: Final = "1.0.0"
 # Panels of each board: query or expression → (kind, width of 24, height)
 SQL_PANELS: Final[Mapping[str, tuple[str, int, int]]] = {
+    "needs_action": ("table", 24, 8),
     "clusters_by_worst": ("barchart", 8, 8),
     "open_findings": ("table", 16, 8),
     "losses": ("table", 24, 9),
@@ -87,7 +88,7 @@ CHOSEN_CLUSTERS: Final = f"""('*' IN (${{cluster:sqlstring}}) AND '*' IN (${{own
 ))"""  # noqa: S608  # our own texts
 CHOSEN_SEVERITIES: Final = " AND ('*' IN (${severity:sqlstring}) OR severity IN (${severity:sqlstring}))"
 FILTERED_TABLE: Final = re.compile(
-    r"\b(FROM|JOIN) (findings|losses|partition_risk|cluster_compliance|watermarks|voter_sets|leader_epochs)\b( AS \w+)?"
+    r"\b(FROM|JOIN) (findings|situations|losses|partition_risk|cluster_compliance|watermarks|voter_sets|leader_epochs)\b( AS \w+)?"
 )
 REPORT_URL: Final = "${report_url}"
 REPORT_EXAMPLE: Final = "https://audit.example/kafka"
@@ -108,6 +109,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "leader_epochs": "cluster, epochs BIGINT, newest_epoch BIGINT, without_a_leader BIGINT, page",
     "losses": "cluster, severity, grade, topic, partition_number BIGINT, timestamp_ms BIGINT, how, leader BIGINT, "
     "from_offset BIGINT, to_offset BIGINT, last_copy_back_at_offset BIGINT, page",
+    "needs_action": "cluster, owner, what, since_ms BIGINT, hit BIGINT, command, page",
     "new_findings": "cluster, severity, rule, subject, summary, state, first_seen_ms BIGINT, "
     "reopened_count BIGINT, page",
     "open_findings": "severity, rule, name, findings BIGINT, clusters BIGINT",

@@ -7,6 +7,6 @@ LEFT JOIN (
     FROM clusters
 ) AS named ON named.cluster_id = findings.cluster_id AND named.newness = 1
 WHERE state = 'open'
-    AND severity IN ('critical', 'high')
+    AND severity_now IN ('critical', 'high')
 ORDER BY severity, from_ms, finding_id
 LIMIT 200

@@ -37,24 +37,16 @@ def findings_of(cluster: Cluster) -> pd.DataFrame:
         cluster: One cluster of `kraft_audit.open`.
 
     Returns:
-        The table `findings` without rules that found nothing. `state` is open, undecided, over, or stopped: the
-        finding lasts because the whole cluster was stopped in order.
+        The table `findings` without rules that found nothing.
     """
     findings = frame(cluster.table("findings"))
-    findings = findings[findings["status"] != "clear"].copy()
-    stops = [each for each in cluster.incidents().incidents if each.kind == "cluster_stop" and each.is_open]
-    stopped = {finding.finding_id for stop in stops for finding in stop.findings}
-    findings["state"] = [
-        "over" if is_over else "undecided" if status == "undecided" else "stopped" if id_ in stopped else "open"
-        for id_, status, is_over in findings[["finding_id", "status", "is_over"]].itertuples(index=False)
-    ]
-    return findings
+    return findings[findings["status"] != "clear"].copy()
 
 
 def by_rule(findings: pd.DataFrame) -> pd.DataFrame:
     """One row for the findings of one rule in one cluster and state: open ones first, of these the worst first."""
     rank = findings["severity"].map(WORST_FIRST.index)
-    ordered = findings.assign(is_over=findings["state"] == "over", rank=rank).sort_values(
+    ordered = findings.assign(is_over=findings["state"] == "resolved", rank=rank).sort_values(
         ["is_over", "rank", "from_ms"]
     )
     groups = ordered.groupby(["state", "severity", "cluster_id", "rule", "name"], sort=False)

@@ -41,11 +41,12 @@ def a_value(type_: pa.DataType, number: int) -> Any:
 def rows_of(table: Table) -> list[dict[str, Any]]:
     """Three rows by the contract, with words where the queries look for them."""
     rows = [{column.name: a_value(column.type, number) for column in table.columns} for number in (1, 2, 3)]
-    words: dict[str, tuple[str, ...]] = {
+    words: dict[str, tuple[str | None, ...]] = {
         "cluster_id": ("a", "a", "b"),
         "severity": ("critical", "high", "low"),
         "status": ("raised", "raised", "raised") if table.name == "findings" else ("not_met", "met", "undecided"),
         "state": ("open", "waived", "open"),
+        "severity_now": ("critical", None, "low"),
         "grade": ("possible", "unflushed", "proven"),
         "ended_by": ("burnt", "truncated", "open"),
         "cluster_name": ("orders", "orders-eu", ""),
