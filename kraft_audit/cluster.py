@@ -135,7 +135,7 @@ class Cluster(OpenedCluster):
 
         >>> situation = cluster.situation()
         >>> situation.needs_action, situation.leaderless, situation.command.split()[1]
-        (True, 1, 'recover-plan')
+        (True, 10, 'recover-plan')
         """
         from kraft_audit.findings.situation import situation_of
 

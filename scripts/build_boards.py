@@ -88,7 +88,8 @@ CHOSEN_CLUSTERS: Final = f"""('*' IN (${{cluster:sqlstring}}) AND '*' IN (${{own
 ))"""  # noqa: S608  # our own texts
 CHOSEN_SEVERITIES: Final = " AND ('*' IN (${severity:sqlstring}) OR severity IN (${severity:sqlstring}))"
 FILTERED_TABLE: Final = re.compile(
-    r"\b(FROM|JOIN) (findings|situations|losses|partition_risk|cluster_compliance|watermarks|voter_sets|leader_epochs)\b( AS \w+)?"
+    r"\b(FROM|JOIN) (findings|situations|losses|partition_risk|cluster_compliance|watermarks|voter_sets|leader_epochs)"
+    r"\b( AS \w+)?"
 )
 REPORT_URL: Final = "${report_url}"
 REPORT_EXAMPLE: Final = "https://audit.example/kafka"

@@ -46,7 +46,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
         "severity": ("critical", "high", "low"),
         "status": ("raised", "raised", "raised") if table.name == "findings" else ("not_met", "met", "undecided"),
         "state": ("open", "waived", "open"),
-        "severity_now": ("critical", None, "low"),
+        "severity_now": ("critical", "high" if table.name == "losses" else None, "low"),
         "grade": ("possible", "unflushed", "proven"),
         "ended_by": ("burnt", "truncated", "open"),
         "cluster_name": ("orders", "orders-eu", ""),
