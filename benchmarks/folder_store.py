@@ -1,12 +1,13 @@
 """A folder as an S3 server on loopback that counts requests: python -m benchmarks.folder_store FOLDER PORT.
 
-It answers what a reader asks (ListObjectsV2, HEAD, GET with a range), to whoever asks. A GET of `/-/counts` says how
-many requests of each kind there were since the one before.
+It answers what a reader and a committer ask (ListObjectsV2, HEAD, GET with a range, PUT also if absent, DELETE), to
+whoever asks. A GET of `/-/counts` says how many requests of each kind there were since the one before.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -27,6 +28,7 @@ class Handler(BaseHTTPRequestHandler):
     """An answer leaves as a whole: head and body apart would wait for an acknowledgement in between."""
     folder: ClassVar[Path]
     counts: ClassVar[Counter[str]] = Counter()
+    parts: ClassVar[dict[str, dict[int, bytes]]] = {}
 
     def do_HEAD(self) -> None:
         """The size and time of an object."""
@@ -45,12 +47,60 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._object(has_body=True)
 
+    def do_PUT(self) -> None:
+        """An object as a whole; with If-None-Match only where there is none."""
+        self.counts["PUT"] += 1
+        content = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        query, path = parse_qs(urlsplit(self.path).query), self._path()
+        if "uploadId" in query:
+            self.parts[query["uploadId"][0]][int(query["partNumber"][0])] = content
+            self._answer(200, b"")
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("xb" if self.headers.get("If-None-Match") == "*" else "wb") as file:
+                file.write(content)
+        except FileExistsError:
+            self._answer(412, b"")
+        else:
+            self._answer(200, b"")
+
+    def do_POST(self) -> None:
+        """An upload in parts, begun or ended; or the deletion of several objects."""
+        self.counts["POST"] += 1
+        body, query = (
+            self.rfile.read(int(self.headers["Content-Length"] or 0)),
+            parse_qs(urlsplit(self.path).query, keep_blank_values=True),
+        )
+        path = self._path()
+        if "uploads" in query:
+            name = str(len(self.parts))
+            self.parts[name] = {}
+            self._answer(200, f"<R><Bucket>b</Bucket><Key>k</Key><UploadId>{name}</UploadId></R>".encode())
+        elif "uploadId" in query:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"".join(content for _, content in sorted(self.parts[query["uploadId"][0]].items())))
+            self._answer(200, b"<R><Location>l</Location><Bucket>b</Bucket><Key>k</Key><ETag>1</ETag></R>")
+        else:
+            for key in re.findall(r"<Key>(.*?)</Key>", body.decode()):
+                (path / unescape(key)).unlink(missing_ok=True)
+            self._answer(200, b"<DeleteResult></DeleteResult>")
+
+    def do_DELETE(self) -> None:
+        """Also of an object that is not there, as S3 has it."""
+        self.counts["DELETE"] += 1
+        self._path().unlink(missing_ok=True)
+        self._answer(204, b"")
+
+    def _path(self) -> Path:
+        return self.folder / unquote(urlsplit(self.path).path).strip("/")
+
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Says nothing."""
 
     def _object(self, *, has_body: bool) -> None:
         self.counts["GET" if has_body else "HEAD"] += 1
-        path = self.folder / unquote(urlsplit(self.path).path).strip("/")
+        path = self._path()
         if not path.is_file():
             self._answer(404, b"")
             return

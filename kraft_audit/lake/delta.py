@@ -12,6 +12,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,7 @@ class DeltaLake:
         self.uri = uri.rstrip("/")
         self.data_uri = self.uri
         self._known: dict[str, DeltaTable] = {}
+        self._transactions: dict[str, _Transactions] = {}
         self._checked: dict[str, int] = {}
 
     def hold(self) -> None:
@@ -112,8 +114,7 @@ class DeltaLake:
 
     def versions(self, table: str, applications: Sequence[str]) -> list[int]:
         delta_table = self.latest(table)
-        with self.reading(table):
-            return [delta_table.transaction_version(application) or 0 for application in applications]
+        return [self._newest_version(delta_table, table, application) for application in applications]
 
     def file_sizes(self, table: str) -> list[int]:
         """Bytes of each of the table's files."""
@@ -166,12 +167,14 @@ class DeltaLake:
             if self._is_done(delta_table, table, application, version):
                 return False
             try:
+                before = delta_table.version()
                 with self.writing(table):
                     delta_table.create_write_transaction(actions, "append", schema, commit_properties=properties)
             except CommitFailedError:
                 # Another run's commit: of the same transaction, as the next attempt will see, or of another one.
                 time.sleep(min(0.05 * 2**attempt, 2.0))
             else:
+                self._committed(table, before, application, version)
                 return True
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
 
@@ -252,8 +255,34 @@ class DeltaLake:
             raise InputError(where, f"cannot be read: {error_line(problem)}") from problem
 
     def _is_done(self, delta_table: DeltaTable, table: str, application: str, version: int) -> bool:
-        with self.reading(table):
-            return (delta_table.transaction_version(application) or 0) >= version
+        return self._newest_version(delta_table, table, application) >= version
+
+    def _newest_version(self, delta_table: DeltaTable, table: str, application: str) -> int:
+        """The newest version of an application in this version of a table, 0 for none.
+
+        `deltalake` reads every commit since the checkpoint for it, so that each answer is kept while the version stays.
+        """
+        known = self._transactions.get(table)
+        if known is None or known.of_version != delta_table.version():
+            known = self._transactions[table] = _Transactions(delta_table.version())
+        if application not in known.newest:
+            with self.reading(table):
+                known.newest[application] = delta_table.transaction_version(application) or 0
+        return known.newest[application]
+
+    def _committed(self, table: str, before: int, application: str, version: int) -> None:
+        """Notes a commit of our own: what is known of the version before holds of the next one, but for this."""
+        known = self._transactions.get(table)
+        if known is not None and known.of_version == before:
+            self._transactions[table] = _Transactions(before + 1, known.newest | {application: version})
+
+
+@dataclass(slots=True)
+class _Transactions:
+    """The newest version of each application that was asked for, in one version of a table."""
+
+    of_version: int
+    newest: dict[str, int] = field(default_factory=dict)
 
 
 class DeltaMerges:
