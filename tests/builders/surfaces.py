@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import html
 import io
 import json
@@ -15,7 +16,13 @@ from typing import Any
 
 import yaml
 
+import kraft_audit
 from kraft_audit.commands.cli import run_command
+from kraft_audit.findings.answer import AnswerLine, answer_lines
+from kraft_audit.findings.finding_formats import csv_rows, finding_rows, selected
+from kraft_audit.findings.ocsf import ocsf_events
+from kraft_audit.findings.sarif import sarif
+from kraft_audit.incidents.incident import incident_row
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.views import gold_view_sql
 from kraft_audit.report.lake_source import LakeSource
@@ -52,28 +59,23 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> Answers:
 
 
 def of_path(path: Path) -> dict[str, Answers]:
-    """What `check` and `incidents` say of one cluster below a path, format by format."""
+    """What `check` and `incidents` say of the one cluster below a path, format by format."""
     code, as_json = printed("check", str(path), "--output", "json")
-    rows = json.loads(as_json)
-    _, as_sarif = printed("check", str(path), "--output", "sarif")
-    _, as_events = printed("check", str(path), "--output", "ocsf")
-    _, as_csv = printed("check", str(path), "--output", "csv")
-    _, text = printed("check", str(path))
-    _, incidents = printed("incidents", str(path), "--output", "json")
+    with kraft_audit.open(str(path)) as clusters:
+        (cluster,) = clusters
+        folded = cluster.incidents()
+        lines = list(answer_lines(cluster.history, folded, str(path)))
+        events = ocsf_events(finding_rows(selected(folded.findings)), "1")
+        incidents = [incident_row(cluster.cluster_id, incident) for incident in folded.incidents]
+        table = cluster.findings().to_pylist()
     return {
-        "json": {**of_rows(rows), "exit_code": code},
-        "csv": {"folded": len(re.findall(r",folded,", as_csv))},
-        "sarif": _of_sarif(json.loads(as_sarif)),
-        "ocsf": of_rows(
-            [
-                event["unmapped"] | {"severity_now": event["unmapped"].get("severity_now")}
-                for event in map(json.loads, as_events.splitlines())
-            ]
-        ),
-        "text": _of_text(text),
-        "incidents": {
-            "incidents": sorted(row["headline"] for row in json.loads(incidents) if row["state"] == "open"),
-        },
+        "json": {**of_rows(json.loads(as_json)), "exit_code": code},
+        "csv": of_rows(csv_rows(folded.findings)),
+        "table": of_rows(table),
+        "sarif": _of_sarif(sarif(folded.findings, version="1")),
+        "ocsf": of_rows([event["unmapped"] for event in events]),
+        "text": _of_text(lines),
+        "incidents": {"incidents": sorted(row["headline"] for row in incidents if row["state"] == "open")},
     }
 
 
@@ -95,13 +97,11 @@ def _of_sarif(document: Mapping[str, Any]) -> Answers:
     )
 
 
-def _of_text(text: str) -> Answers:
-    first = re.sub(r"\s+", " ", text.split("\nINCIDENT")[0])
-    committed = re.search(r"committed (?:at least )?through offset (\d+)", first)
-    return {
-        "says OK": "\nOK " in f"\n{text}" and re.search(r"^OK ", text, re.MULTILINE) is not None,
-        **({"committed_to": int(committed[1]) + 1} if committed else {}),
-    }
+def _of_text(lines: Sequence[AnswerLine]) -> Answers:
+    text = " ".join(line.text for line in lines if not line.is_header)
+    committed = re.search(r"committed (?:at least )?through offset (\d+)", text)
+    says_ok = any(line.word == "OK" for line in lines)
+    return {"says OK": says_ok, **({"committed_to": int(committed[1]) + 1} if committed else {})}
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,9 @@ def _of_site(site: Path, names: Mapping[str, str], files: Mapping[str, str]) -> 
     fleet = _text(site / "index.html")
     for id_, name in names.items():
         page = _text(site / files[id_])
-        yield name, "pages", {"fleet page": fleet, "page": page}
+        controls = csv.DictReader((site / "controls.csv").read_text().splitlines())
+        is_red = any(row["cluster"] == name and row["result"] == "not_met" for row in controls)
+        yield name, "pages", {"fleet page": fleet, "page": page, "not met": is_red}
 
 
 def _text(page: Path) -> str:

@@ -14,23 +14,31 @@ import pytest
 import kraft_audit
 from tests.builders.surfaces import Answers, lake_of, of_lake, of_path
 
-CLUSTERS_A_LAKE = 4
 LAKES_IN_CI = 10
-SCENARIOS = 15
+CAPTURES_IN_CI = 38
+SEVERAL_CLUSTERS = ("crafted", "split")
+"""Scenarios in which one path holds logs of several histories, or of none."""
 
 
-def rounds_of(captured_logs: Path) -> list[list[Path]]:
-    """Captures of distinct clusters, as many as one lake has, round by round through each scenario."""
-    scenarios = [
-        sorted(each for each in folder.iterdir() if each.is_dir()) for folder in sorted(captured_logs.iterdir())
-    ]
-    rounds = [[path for path in row if path is not None] for row in zip_longest(*scenarios)]
-    return [row[at : at + CLUSTERS_A_LAKE] for row in rounds for at in range(0, len(row), CLUSTERS_A_LAKE)]
+def scenarios_of(captured_logs: Path) -> list[list[Path]]:
+    """The captures of each scenario whose paths hold one cluster, in their order."""
+    folders = [folder for folder in sorted(captured_logs.iterdir()) if folder.name not in SEVERAL_CLUSTERS]
+    return [sorted(each for each in folder.iterdir() if each.is_dir()) for folder in folders]
 
 
-def spread(lakes: Sequence[Any], count: int) -> list[Any]:
-    """So many of them, from the first to the last."""
-    return [lakes[number * len(lakes) // count] for number in range(count)]
+def lakes_of(scenarios: Sequence[Sequence[Path]], count: int) -> list[list[Path]]:
+    """The captures in so many lakes, round by round through the scenarios: in no lake twice the same cluster."""
+    rounds = [path for row in zip_longest(*scenarios) for path in row if path is not None]
+    lakes: list[list[Path]] = [[] for _ in range(count)]
+    for path in rounds:
+        free = [lake for lake in lakes if path.parent not in {each.parent for each in lake}]
+        min(free, key=len).append(path)
+    return lakes
+
+
+def spread(captures: Sequence[Path]) -> list[Path]:
+    """The first, one in the middle, and the last."""
+    return [captures[place] for place in sorted({0, len(captures) // 2, len(captures) - 1})]
 
 
 def said_of(paths: dict[str, Path], folder: Path) -> Iterator[tuple[str, dict[str, Answers]]]:
@@ -69,7 +77,9 @@ def _contradictions(said: dict[str, Answers]) -> Iterator[str]:
         yield "what needs action and what fails are two things"
     if said["messages"]["is alarmed"] and not situation["needs action"]:
         yield "a message about what needs no action"
-    if urgent and not said["messages"]["is alarmed"]:
+    if situation["exit_code"] == 0 and pages["not met"]:
+        yield "exit code 0 beside a control that is not met"
+    if urgent and not (said["messages"]["is alarmed"] and pages["not met"]):
         yield "nobody is told"
     what = re.sub(r"\s+", " ", situation["what"])
     if situation["needs action"] and what not in pages["page"] + pages["fleet page"]:
@@ -93,9 +103,11 @@ def _ask(lakes: Sequence[Sequence[Path]], tmp_path: Path) -> int:
 
 @pytest.mark.ci
 def test_every_surface_gives_one_answer(captured_logs: Path, tmp_path: Path) -> None:
-    assert _ask(spread(rounds_of(captured_logs), LAKES_IN_CI), tmp_path) >= 36
+    chosen = [spread(captures) for captures in scenarios_of(captured_logs)]
+    assert _ask(lakes_of(chosen, LAKES_IN_CI), tmp_path) >= CAPTURES_IN_CI
 
 
 @pytest.mark.drill
 def test_every_surface_gives_one_answer_about_every_capture(captured_logs: Path, tmp_path: Path) -> None:
-    assert _ask(rounds_of(captured_logs), tmp_path) >= 120
+    scenarios = scenarios_of(captured_logs)
+    assert _ask(lakes_of(scenarios, max(map(len, scenarios))), tmp_path) == sum(map(len, scenarios))
