@@ -20,9 +20,13 @@ class Lost(StrEnum):
 
     CREATED = "topic created"
     DELETED = "topic deleted"
+    MADE_AGAIN = "topic made again"
+    PARTITIONS = "partitions added"
+    INTERNAL = "internal topics made"
     REASSIGNED = "topic reassigned"
     CONFIGURED = "configs changed"
     ACL = "ACLs changed"
+    RIGHTS = "credentials and quotas changed"
     REGISTERED = "broker registered"
 
 
@@ -80,6 +84,11 @@ class Drill:
     @property
     def from_broker(self) -> bool:
         return self.source in self.broker_ids
+
+    @property
+    def is_brought_back(self) -> bool:
+        """Whether copies show the lost part, so that its topics are back in the end."""
+        return not self.alone
 
     @property
     def gone(self) -> list[int]:

@@ -40,6 +40,8 @@ DRILLS: Final = (
     Drill("stale-registered", "3.9.2", brokers=2, cut=Cut.STALE, lost=(Lost.REGISTERED, Lost.REASSIGNED)),
     Drill("stale-static", "4.3.1", brokers=2, is_static=True, cut=Cut.STALE, lost=DATA, producing=True),
     Drill("stale-static-3.9", "3.9.2", is_static=True, cut=Cut.STALE, lost=(Lost.DELETED,), snapshots=True),
+    Drill("stale-strays", "4.3.1", brokers=2, cut=Cut.STALE, lost=(Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL)),
+    Drill("stale-rights", "4.3.1", cut=Cut.STALE, lost=(Lost.RIGHTS, Lost.ACL)),
     Drill("to-offset", "4.3.1", brokers=2, cut=Cut.OFFSET, lost=(Lost.CREATED, Lost.REASSIGNED)),
     Drill("to-offset-snapshots", "3.9.2", cut=Cut.OFFSET, lost=SETTINGS, moved=True, snapshots=True),
     Drill("poisoned", "4.3.1", cut=Cut.POISON, brokers=2, lost=(Lost.DELETED, Lost.ACL)),

@@ -22,6 +22,9 @@ from tests.drills.printed_procedure import PrintedStep
 from tests.drills.real_cluster import RealCluster, wait_for
 
 LEADS: Final = re.compile(r"leader ([0-9]+), epoch above ([0-9]+), log end offset above ([0-9]+)")
+BRING_LOGS: Final = {Lost.CREATED, Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL}
+"""What leaves logs that the rescued state does not know."""
+PASSWORD: Final = "PASSWORD_OF_"
 NOTHING_TO_DO: Final = (
     "What was revoked",
     "ISR and ELR are",
@@ -276,10 +279,11 @@ class FollowedProcedure:
         blanks, script = shlex.split(command)[0], Path(shlex.split(command)[-1])
         name, _, value = blanks.partition("=")
         text = script.read_text()
-        for call in calls_of(text, self.cluster.work / "kit", **{name: value}):
+        passwords = {blank: f"of-{blank.removeprefix(PASSWORD)}" for blank in re.findall(rf"{PASSWORD}\w+", text)}
+        for call in calls_of(text, self.cluster.work / "kit", **{name: value}, **passwords):
             self.cluster.tools.must_run([call.tool, *call.arguments])
         self.executed.append(command)
-        if Lost.CREATED in self.drill.lost:
+        if BRING_LOGS & set(self.drill.lost):
             OldLogSteps(self.cluster, text).follow()
 
     # Commands

@@ -23,8 +23,12 @@ from tests.drills.users import BROKERS, log_in
 PATIENCE_S: Final = 90
 RECORDS: Final = 60
 COMPARED: Final = ("partition", "config", "acl", "quota", "credential", "feature")
-LEFT_OUT: Final = ("__consumer_offsets", "kraft.version")
-"""A topic that clients bring about, and the feature that a rescue raises."""
+INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+"""Topics that clients bring about."""
+LEFT_OUT: Final = (*INTERNAL, "kraft.version")
+"""And the feature that a rescue raises."""
+GROUP: Final = "readers"
+Offsets = dict[tuple[str, ...], int]
 SNAPSHOT_BYTES: Final = 3_000
 _Found = TypeVar("_Found")
 State = set[tuple[str, ...]]
@@ -44,8 +48,9 @@ def wait_for(what: str, ask: Callable[[], _Found | None], patience_s: float = PA
 class RealCluster:
     """The nodes of a drill; `nodes` is the folder with the disks that are left, `gone` the one of those that are not.
 
-    `truth` is what the cluster's Admin client said at the cut, `cut_offset` where that is, `acknowledged` what
-    producers were promised by topic, `kinds_run` the kinds of printed commands that ran.
+    `truth` is what the cluster's Admin client said at the cut, `cut_offset` where that is, and `ended` what it said in
+    the end. `acknowledged` is what producers were promised by topic, `log_ends` where the partitions' logs end, and
+    `committed` what the group committed. `kinds_run` are the kinds of printed commands that ran.
     """
 
     def __init__(self, drill: Drill, work: Path, classpath: str, tools: ToolJvm, archive: Path | None) -> None:
@@ -66,6 +71,8 @@ class RealCluster:
         self.ended: State = set()
         self.cut_offset = 0
         self.acknowledged: dict[str, list[str]] = {}
+        self.log_ends: Offsets = {}
+        self.committed: Offsets = {}
         self.kinds_run: set[str] = set()
         self.point_to(self.controllers.values())
 
@@ -257,6 +264,20 @@ class RealCluster:
         )
         self.acl("--add", "--allow-principal", "User:alice", "--operation", "Read", "--topic", "orders")
         self.acl("--add", "--allow-principal", "User:mallory", "--operation", "Write", "--topic", "orders")
+        if Lost.RIGHTS in self.drill.lost:
+            for name in ("dave", "erin"):
+                self.scram(name, "--add-config", f"SCRAM-SHA-256=[iterations=4096,password=of-{name}]")
+                self.scram(name, "--add-config", "producer_byte_rate=1000000")
+        if Lost.INTERNAL not in self.drill.lost:
+            self.commit("orders", 20)
+
+    def scram(self, user: str, *change: str) -> None:
+        """Changes credentials or quotas of a user."""
+        self.configs("--entity-type", "users", "--entity-name", user, *change)
+
+    def commit(self, topic: str, offset: int) -> None:
+        """The group has read each partition below an offset."""
+        self.tools.must_ask("commit", self.server, GROUP, topic, str(offset))
 
     def configs(self, *options: str) -> None:
         self.tools.must_run(["kafka-configs", "--bootstrap-server", self.server, "--alter", *options])
@@ -269,56 +290,25 @@ class RealCluster:
         self.wait_for_followers([*self.controllers, *self.brokers])
         self.truth = wait_for("a state that rests", self.resting_state)
         self.cut_offset = self.end_offset()
+        self.remember_offsets()
+
+    def remember_offsets(self) -> None:
+        """Takes down where logs end, and what the group committed."""
+        self.log_ends, self.committed = self.ends_of_logs(), self.committed_offsets()
+
+    def ends_of_logs(self) -> Offsets:
+        rows = self.tools.must_ask("ends", self.server).rows
+        return {(topic, number): int(end) for topic, number, end in rows if topic not in INTERNAL}
+
+    def committed_offsets(self) -> Offsets:
+        rows = self.tools.must_ask("committed", self.server, GROUP).rows
+        return {(topic, number): int(offset) for topic, number, offset in rows}
 
     @property
     def data_brokers(self) -> tuple[int, int]:
         """The brokers with the topics whose data a drill follows: they outlive the loss."""
         ids = self.only_brokers or [node for node in self.brokers if node not in self.drill.gone]
         return min(ids), max(ids)
-
-    def live_on(self) -> None:
-        """The part that is lost, of which brokers know."""
-        lost, (first, last) = self.drill.lost, self.data_brokers
-        if Lost.REGISTERED in lost:
-            self._register_again()
-        if Lost.CREATED in lost:
-            self.topic("fresh", "--replica-assignment", f"{first},{last}")
-            self.send("fresh", "fresh-")
-        if Lost.DELETED in lost:
-            self.tools.must_run(["kafka-topics", "--bootstrap-server", self.server, "--delete", "--topic", "doomed"])
-        if Lost.REASSIGNED in lost:
-            self._reassign("moved", last)
-        if Lost.CONFIGURED in lost:
-            self.configs("--entity-type", "topics", "--entity-name", "orders", "--add-config", "retention.ms=3600000")
-        if Lost.ACL in lost:
-            self.acl("--remove", "--allow-principal", "User:mallory", "--operation", "Write", "--topic", "orders")
-            self.acl("--add", "--allow-principal", "User:carol", "--operation", "Read", "--topic", "orders")
-        if self.drill.cut is not Cut.END:
-            self.send("orders", "later-")
-            self.wait_for_followers([node_id for node_id, node in self.brokers.items() if node.is_running])
-            time.sleep(6)  # a deleted or moved log leaves its broker's disk (file.delete.delay.ms)
-            self.ended = self.state()
-
-    def _register_again(self) -> None:
-        node = self.brokers[self.data_brokers[1]]
-        node.stop()
-        node.start()
-        self.wait_for_brokers(self.brokers)
-
-    def _reassign(self, topic: str, target: int) -> None:
-        plan = self.work / "reassignment.json"
-        plan.write_text(
-            f'{{"version": 1, "partitions": [{{"topic": "{topic}", "partition": 0, "replicas": [{target}]}}]}}'
-        )
-        words = ["kafka-reassign-partitions", "--bootstrap-server", self.server, "--reassignment-json-file", str(plan)]
-        self.tools.must_run([*words, "--execute"])
-
-        def is_moved() -> bool:
-            rows = self.tools.must_ask("topics", self.server).rows
-            return any(row[1] == topic and row[4] == str(target) for row in rows)
-
-        wait_for(f"{topic} on {target}", is_moved)
-        self.send(topic, "after-move-")
 
     def lose_majority(self) -> None:
         """The lost controllers' disks leave `nodes`; what is left of the controllers stops."""

@@ -10,9 +10,10 @@ from tests.builders.commands import Command
 from tests.drills.drill import Back, Cut, Lost
 from tests.drills.followed_procedure import FollowedProcedure
 from tests.drills.kafka_node import quiet_port
+from tests.drills.lost_part_events import live_on
 from tests.drills.old_majority import assert_all_readable, return_after
 from tests.drills.printed_procedure import printed_steps
-from tests.drills.real_cluster import RealCluster, State
+from tests.drills.real_cluster import RealCluster, State, wait_for
 from tests.drills.users import BROKERS, assert_mallory_is_refused
 
 MOVED_ID: Final = 9
@@ -34,6 +35,7 @@ def run_drill(cluster: RealCluster, kraft_audit: Command) -> None:
         cluster.wait_for_state(cluster.ended, 30, without_ids)
     if Lost.CREATED in drill.lost:
         assert any(cluster.nodes.glob("broker-*/fresh-*-stray")) == drill.alone, "kept aside, until it is moved back"
+    assert_offsets(cluster)
     use(cluster)
     if drill.users:
         assert_mallory_is_refused(cluster)
@@ -54,7 +56,7 @@ def lose(cluster: RealCluster) -> None:
     cluster.remember()
     if drill.cut is Cut.STALE:
         cluster.stale_survivors_stop()
-    cluster.live_on()
+    live_on(cluster)
     cluster.lose_majority()
 
 
@@ -81,6 +83,19 @@ def rescue_arguments(cluster: RealCluster, out: Path) -> list[str]:
 def without_ids(state: State) -> State:
     """A topic that was created again has another id."""
     return {(row[0], row[1], *row[3:]) if row[0] == "partition" else row for row in state}
+
+
+def assert_offsets(cluster: RealCluster) -> None:
+    """Logs end where they ended, and the group goes on where it was. A topic whose log is not back ends at 0."""
+    drill = cluster.drill
+    if drill.producing:
+        return
+    ends = cluster.ends_of_logs()
+    came_back = {place: end for place, end in ends.items() if end or place not in cluster.log_ends}
+    assert came_back.items() <= cluster.log_ends.items(), (ends, cluster.log_ends)
+    if drill.is_brought_back:
+        assert ends == cluster.log_ends
+    wait_for("the group's offsets", lambda: cluster.committed_offsets() == cluster.committed)
 
 
 def use(cluster: RealCluster) -> None:
