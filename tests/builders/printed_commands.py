@@ -53,6 +53,7 @@ EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-leader-election --all-topic-partitions {SERVER} --election-type": _DRILL,
     f"kafka-topics {SERVER} --delete --topic": _DRILL,
     f"kafka-acls {SERVER} --remove": _ACL_TEST,
+    f"kafka-configs --alter {SERVER} --delete-config --entity-name --entity-type": _DRILL,
     # Before metadata.version 3.7-IV0 controllers take no such command: a broker is asked.
     f"kafka-metadata-quorum describe {SERVER} --status": _BROKER_TEST,
     f"kafka-features upgrade {SERVER} --feature kraft.version": _BROKER_TEST,

@@ -13,6 +13,8 @@ class Cut(StrEnum):
     STALE = "a voter stopped before the lost part"
     OFFSET = "--to an offset before the lost part"
     POISON = "--to the offset before a record that stops every controller"
+    BACKUP = "all controllers lost, and a backup of their disks from before the lost part"
+    TRANSACTION = "a metadata transaction is open at the end of the copy"
 
 
 class Lost(StrEnum):
@@ -28,6 +30,15 @@ class Lost(StrEnum):
     ACL = "ACLs changed"
     RIGHTS = "credentials and quotas changed"
     REGISTERED = "broker registered"
+
+
+class Damage(StrEnum):
+    """What else happened to the disks that are left."""
+
+    NEWEST_SNAPSHOT = "its newest snapshot is corrupt"
+    NO_QUORUM_STATE = "its quorum-state is missing"
+    SNAPSHOT_ALONE = "its log is gone, a snapshot is left"
+    BATCH = "a batch in the middle of the controller's log is corrupt"
 
 
 class Back(StrEnum):
@@ -48,7 +59,9 @@ class Drill:
     it. `stays_static`: a static quorum is rescued as one by --static. `old_ids`: the quorum grows by the ids that it
     lost, on fresh disks, not by new ones. `combined`: controllers are brokers in the same process; `brokers` are those
     that are none. `by_hand`: no config of an old controller is given, so its blanks are filled in by hand. `users`:
-    controllers have a second listener, for brokers, and users log in by SASL.
+    controllers have a second listener, for brokers, and users log in by SASL. `damage`: to the disk of the controller
+    that is left. `adds_brokers`: brokers' disks are not read at first, and then added where the procedure says so.
+    Where `is_planned`, the command of the rescue is the one that `rescue-plan` prints, and it has to choose `source`.
     """
 
     name: str
@@ -71,6 +84,8 @@ class Drill:
     back: Back = Back.NONE
     by_hand: bool = False
     users: bool = False
+    damage: tuple[Damage, ...] = ()
+    adds_brokers: bool = False
     ci: bool = False
 
     @property
@@ -88,12 +103,16 @@ class Drill:
     @property
     def is_brought_back(self) -> bool:
         """Whether copies show the lost part, so that its topics are back in the end."""
-        return not self.alone
+        return not self.alone or self.cut is Cut.BACKUP
+
+    @property
+    def is_planned(self) -> bool:
+        return bool(self.damage) or self.cut in (Cut.BACKUP, Cut.TRANSACTION)
 
     @property
     def gone(self) -> list[int]:
         """The controllers that are lost: all but a minority, or all where a broker's copy is what is left."""
-        if self.from_broker:
+        if self.cut is Cut.BACKUP or (self.from_broker and not self.damage):
             return self.voter_ids
         left = self.voter_ids[-(self.voters // 2) :]
         return [node for node in self.voter_ids if node not in left]
@@ -113,9 +132,11 @@ class Drill:
         parts = [f"{kind}, {left}, {brokers}"]
         if self.cut is not Cut.END:
             parts.append(self.cut.value)
+        parts += self.damage
         if self.lost:
             parts.append("lost: " + ", ".join(self.lost))
-        flags = {"brokers' disks not read": self.alone} | {
+        flags = {"brokers' disks not read": self.alone and not self.adds_brokers} | {
+            "brokers' disks added when the procedure says so": self.adds_brokers,
             "other id and endpoint": self.moved,
             "--static": self.stays_static,
             "ELR": self.elr,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.drills.drill import Back, Cut, Drill, Lost
+from tests.drills.drill import Back, Cut, Damage, Drill, Lost
 
 DATA: Final = (Lost.CREATED, Lost.DELETED, Lost.REASSIGNED)
 """What touches the brokers' own logs."""
 SETTINGS: Final = (Lost.CONFIGURED, Lost.ACL)
+NIGHT: Final = (Lost.CREATED, Lost.PARTITIONS, Lost.CONFIGURED, Lost.ACL)
+"""What was done since the nightly backup."""
 DRILLS: Final = (
     # One of three is left
     Drill("dynamic", "4.3.1", ci=True),
@@ -46,6 +48,13 @@ DRILLS: Final = (
     Drill("to-offset-snapshots", "3.9.2", cut=Cut.OFFSET, lost=SETTINGS, moved=True, snapshots=True),
     Drill("poisoned", "4.3.1", cut=Cut.POISON, brokers=2, lost=(Lost.DELETED, Lost.ACL)),
     Drill("poisoned-static", "3.9.2", is_static=True, cut=Cut.POISON),
+    # Copies are older than the cluster, or damaged
+    Drill("night-old", "4.3.1", brokers=2, cut=Cut.BACKUP, lost=NIGHT, alone=True, source=1),
+    Drill("night-old-brokers", "4.3.1", brokers=2, cut=Cut.BACKUP, lost=NIGHT, alone=True, adds_brokers=True, source=1),
+    Drill("damaged-files", "4.3.1", damage=(Damage.NEWEST_SNAPSHOT, Damage.NO_QUORUM_STATE), snapshots=True),
+    Drill("damaged-log", "4.3.1", damage=(Damage.BATCH,), source=101),
+    Drill("snapshot-alone", "4.3.1", damage=(Damage.SNAPSHOT_ALONE,), snapshots=True, alone=True),
+    Drill("open-transaction", "4.3.1", cut=Cut.TRANSACTION, alone=True),
     # The old majority returns
     Drill("returns", "4.3.1", back=Back.AFTER),
     Drill("returns-moved", "4.0.2", moved=True, back=Back.AFTER),

@@ -47,8 +47,9 @@ class FollowedProcedure:
         self.fence = 0
         self.warning = ""
         self.config = out
+        self.better: int | None = None
         self._majority = BackToMajority(self)
-        self._steps: dict[str, Callable[[PrintedStep], None]] = {
+        self._steps: dict[str, Callable[[PrintedStep], object]] = {
             "Power off": self._power_off,
             "Never start a majority": self._warned,
             "Stop all brokers": self._stop_brokers,
@@ -63,11 +64,12 @@ class FollowedProcedure:
             "The controller's config is": self._take_config,
             "Move ": self._start_rescued,
             "Check it": self._check,
-            "The brokers are stopped": self._run_all,
+            "The brokers are stopped": self._add_brokers,
             "Start all brokers": self._start_brokers,
             "Keep clients away": self._list_strays,
             "Start broker": self._start_last,
             "Broker": self._elect,
+            "If there are any": self._look_for_lost_part,
             "Bring the lost part back": self._bring_back,
             "Topics that come back empty": self._run_all,
             "Revoked or changed": self._run_all,
@@ -88,7 +90,8 @@ class FollowedProcedure:
         assert self.rescued is not None
         return [self.rescued, *self.cluster.joined.values()]
 
-    def follow(self, steps: list[PrintedStep]) -> None:
+    def follow(self, steps: list[PrintedStep]) -> int | None:
+        """Follows the steps in order. Ends where a better copy is found, with the id of the node that has it."""
         for step in steps:
             (action,) = [action for words, action in self._steps.items() if step.text.startswith(words)]
             before, started = len(self.executed), time.monotonic()
@@ -97,6 +100,9 @@ class FollowedProcedure:
                 log.write(f"{time.monotonic() - started:6.1f} s  {step.text[:60]}\n")
             ran = set(self.executed[before:])
             assert set(step.commands) <= ran or (not self.drill.grows and action in self._majority.left_out), step
+            if self.better is not None:
+                return self.better
+        return None
 
     # The steps
 
@@ -117,7 +123,24 @@ class FollowedProcedure:
         for broker in self.cluster.brokers.values():
             assert f"{broker.node_id} ({broker.broker_place})" in step.text
             broker.kill()
-            shutil.copytree(broker.log_dir, self.cluster.work / "backup" / broker.log_dir.name)
+            kept = self.cluster.work / "backup" / broker.log_dir.name
+            shutil.copytree(broker.log_dir, kept, dirs_exist_ok=True)
+
+    def _add_brokers(self, step: PrintedStep) -> None:
+        """Asks again, with the brokers' dirs where a drill has them: then one of these is the better copy."""
+        if self.drill.adds_brokers:
+            self._copy_brokers()
+        (command,) = step.commands
+        plan = self.run(command)
+        named = re.search(r"Go on from node ([0-9]+)", plan)
+        assert named is not None, plan
+        if self.drill.adds_brokers:
+            assert "Nothing was committed after these copies" in plan, plan
+            self.better = int(named[1])
+
+    def _copy_brokers(self) -> None:
+        for broker in self.cluster.brokers.values():
+            shutil.copytree(broker.log_dir, self.cluster.backup / broker.log_dir.name)
 
     def _move_old_metadata(self, step: PrintedStep) -> None:
         """Out of the data dirs of each node that was controller and broker, and whose disk is left."""
@@ -274,8 +297,22 @@ class FollowedProcedure:
         running = {str(node_id) for node_id, node in self.cluster.brokers.items() if node.is_running}
         return all(row[6] in {*running, "-1"} for row in rows if row[0] == "partition")
 
-    def _bring_back(self, step: PrintedStep) -> None:
-        (command,) = step.commands
+    def _look_for_lost_part(self, step: PrintedStep) -> None:
+        """Where strays are there that no copy names, the brokers' backups do."""
+        if not any(self.cluster.nodes.glob("broker-*/*-stray")):
+            self.executed += step.commands  # there is no occasion for them
+            return
+        for kept in (self.cluster.work / "backup").iterdir():
+            shutil.copytree(kept, self.cluster.read / kept.name)
+        writing, _ = step.commands
+        self.run(writing, RESCUED_DIR=str(self.rescued_dir))
+        script = self._bring_back(step)
+        for command in re.findall(r"^#   (kafka-\S+ .*(?:--remove|--delete-config) .*)$", script, re.MULTILINE):
+            self.cluster.run_printed(command.replace('"$BOOTSTRAP_SERVER"', self.cluster.server))
+
+    def _bring_back(self, step: PrintedStep) -> str:
+        """Runs the script, and does what its end says of old logs."""
+        command = step.commands[-1]
         blanks, script = shlex.split(command)[0], Path(shlex.split(command)[-1])
         name, _, value = blanks.partition("=")
         text = script.read_text()
@@ -284,7 +321,9 @@ class FollowedProcedure:
             self.cluster.tools.must_run([call.tool, *call.arguments])
         self.executed.append(command)
         if BRING_LOGS & set(self.drill.lost):
-            OldLogSteps(self.cluster, text).follow()
+            read = str(self.cluster.read)
+            OldLogSteps(self.cluster, text.replace(f"{read}/", f"{self.cluster.nodes}/")).follow()
+        return text
 
     # Commands
 
@@ -292,9 +331,9 @@ class FollowedProcedure:
         for command in step.commands:
             self.run(command)
 
-    def run(self, command: str, node: KafkaNode | None = None) -> str:
-        """Runs a command as it was printed, and writes it down."""
-        words = shlex.split(command)
+    def run(self, command: str, node: KafkaNode | None = None, **blanks: str) -> str:
+        """Runs a command as it was printed, its blanks filled in, and writes it down."""
+        words = [blanks.get(word.removeprefix("$"), word) for word in shlex.split(command)]
         if words[0].startswith("kafka-"):
             self.executed.append(command)
             return self.cluster.run_printed(command, node)

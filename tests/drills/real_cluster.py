@@ -13,10 +13,10 @@ from typing import Final, TypeVar
 from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
 from kraft_audit.rules.columns.kafka_commands import CONFIG
 from tests.builders.printed_commands import EXECUTED_BY, kind_of
-from tests.drills.drill import Cut, Drill, Lost
+from tests.drills.altered_disks import OPEN_TRANSACTION, POISON, append_alike, do_damage, newest_snapshot
+from tests.drills.drill import Cut, Damage, Drill, Lost
 from tests.drills.kafka_node import KafkaNode
 from tests.drills.kafka_scripts import run_script, scripts_of
-from tests.drills.poisoned_record import poison
 from tests.drills.tool_jvm import ToolJvm
 from tests.drills.users import BROKERS, log_in
 
@@ -30,6 +30,7 @@ LEFT_OUT: Final = (*INTERNAL, "kraft.version")
 GROUP: Final = "readers"
 Offsets = dict[tuple[str, ...], int]
 SNAPSHOT_BYTES: Final = 3_000
+SNAPSHOT_INTERVAL_MS: Final = 2_000
 _Found = TypeVar("_Found")
 State = set[tuple[str, ...]]
 
@@ -61,6 +62,7 @@ class RealCluster:
         self.archive = archive
         self.cluster_id = new_directory_id()
         self.nodes, self.gone = work / "nodes", work / "gone"
+        self.backup = work / "nightly-backup"
         self.gone.mkdir(parents=True)
         self.controllers = {node: self._node(node, drill.controller_role) for node in drill.voter_ids}
         self.only_brokers = {node: self._node(node, "broker") for node in drill.broker_ids}
@@ -80,6 +82,8 @@ class RealCluster:
         node = KafkaNode(self.work, node_id, role, self.classpath, {}, self.archive)
         if self.drill.snapshots:
             node.extra["metadata.log.max.record.bytes.between.snapshots"] = SNAPSHOT_BYTES
+        if Damage.SNAPSHOT_ALONE in self.drill.damage:
+            node.extra["metadata.log.max.snapshot.interval.ms"] = SNAPSHOT_INTERVAL_MS
         if self.drill.combined:
             node.extra["offsets.topic.replication.factor"] = len(self.drill.voter_ids)
         if self.drill.users:
@@ -106,6 +110,14 @@ class RealCluster:
             places = ",".join(f"127.0.0.1:{node.more_listeners[BROKERS]}" for node in controllers)
             for broker in self.only_brokers.values():
                 broker.quorum = {"controller.quorum.bootstrap.servers": places}
+
+    @property
+    def read(self) -> Path:
+        """What the rescue reads."""
+        drill = self.drill
+        if drill.cut is Cut.BACKUP:
+            return self.backup
+        return self.nodes / f"{drill.controller_role}-{drill.source}" if drill.alone else self.nodes
 
     @property
     def all_nodes(self) -> list[KafkaNode]:
@@ -291,6 +303,14 @@ class RealCluster:
         self.truth = wait_for("a state that rests", self.resting_state)
         self.cut_offset = self.end_offset()
         self.remember_offsets()
+        if Damage.SNAPSHOT_ALONE in self.drill.damage:
+            left = next(node for node_id, node in self.controllers.items() if node_id not in self.drill.gone)
+            wait_for("a snapshot of all of it", lambda: self._snapshot_end(left) >= self.cut_offset)
+
+    @staticmethod
+    def _snapshot_end(node: KafkaNode) -> int:
+        snapshot = newest_snapshot(node.log_dir)
+        return 0 if snapshot is None else int(snapshot.name[:20])
 
     def remember_offsets(self) -> None:
         """Takes down where logs end, and what the group committed."""
@@ -316,6 +336,8 @@ class RealCluster:
             self._poison()
         for node in self.controllers.values():
             node.kill()
+        if self.drill.cut is Cut.TRANSACTION:
+            append_alike([node.log_dir for node in self.controllers.values()], *OPEN_TRANSACTION)
         if not self.drill.alone:  # a disk is not read while a process holds it
             for broker in self.brokers.values():
                 broker.kill()
@@ -324,6 +346,18 @@ class RealCluster:
             shutil.move(node.log_dir, self.gone / node.log_dir.name)
             node.log_dir = self.gone / node.log_dir.name
             self.brokers.pop(node_id, None)
+        for damage in self.drill.damage:
+            for node_id in self.drill.voter_ids:
+                if node_id not in self.drill.gone:
+                    do_damage(self.controllers[node_id].log_dir, damage)
+
+    def back_up_controllers(self) -> None:
+        """Copies their disks while they run, as nightly jobs do."""
+        self.backup.mkdir()
+        for node in self.controllers.values():
+            node.pause()
+            shutil.copytree(node.log_dir, self.backup / node.log_dir.name)
+            node.go_on()
 
     def _poison(self) -> None:
         """Every controller gets a record that it cannot apply, and a majority ends of it.
@@ -333,7 +367,7 @@ class RealCluster:
         for node in self.controllers.values():
             node.kill()
         nodes = list(self.controllers.values())
-        poison([node.log_dir for node in nodes])
+        append_alike([node.log_dir for node in nodes], POISON)
         for node in nodes:
             node.start()
         wait_for("a majority to end", lambda: 2 * sum(each.is_running for each in nodes) < len(nodes))

@@ -37,7 +37,8 @@ from kraft_audit.recovery.lost_quorum.rescued_controller import config_path, res
 from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, write_node_dir, write_private
 from kraft_audit.recovery.lost_quorum.rescued_records import UnknownStateError, encoded
 from kraft_audit.recovery.lost_quorum.surviving_copies import snapshot_of
-from kraft_audit.recovery.restore.restorable_state import Acl, restorable_state
+from kraft_audit.recovery.restore.restorable_state import restorable_state
+from kraft_audit.recovery.restore.revoked_rights import RevokedRights, revoked_rights
 from kraft_audit.recovery.restore.state_differences import Operation, operations
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
@@ -61,7 +62,7 @@ class Rescue:
 
     `lost_after_cut`: what --to leaves out. `keeps_endpoint`: the node is a voter that stays where it is. `ghosts`:
     controllers whose registrations stay. `moved_logs`: what to copy back of partitions reassigned in the lost part.
-    `revoked_acls`: those that the lost part revoked. `others`: the other voters of a static quorum with their
+    `revoked`: rights that the lost part took away. `others`: the other voters of a static quorum with their
     endpoints, as far as anything names them. `lost_brokers`: brokers whose disks are lost with the controllers'.
     `dropped`: by broker, the partitions whose ISR it left in the lost part. `broker_listeners`: by broker, the listener
     by which it looks for controllers, where its config is known. `strays`: partitions of the lost part.
@@ -82,7 +83,7 @@ class Rescue:
     features: Mapping[str, int]
     moved_logs: tuple[MovedLog, ...]
     others: tuple[tuple[int, tuple[Endpoint, ...]], ...]
-    revoked_acls: tuple[Acl, ...]
+    revoked: RevokedRights
     lost_brokers: LostBrokers
     dropped: Mapping[int, tuple[str, ...]]
     config: ControllerConfig
@@ -139,7 +140,7 @@ def rescue(
         {row["name"]: row["feature_level"] for row in at_cut.existing("feature_changes")},
         tuple(moved_logs(storage, cluster, at_cut, newest)),
         controller.others,
-        tuple(sorted(restorable_state(at_cut).acls - restorable_state(newest).acls)),
+        revoked_rights(restorable_state(at_cut), restorable_state(newest)),
         lost_brokers(plan, [broker for broker, _ in brokers], partitions, node.node_id),
         dropped_replicas(at_cut, newest),
         controller.config,

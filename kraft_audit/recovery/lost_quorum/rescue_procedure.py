@@ -22,7 +22,7 @@ from kraft_audit.recovery.lost_quorum.procedure_step import (
     is_combined,
 )
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
-from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_steps, acl_text
+from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_text
 from kraft_audit.recovery.restore.state_differences import Operation
 from kraft_audit.text.readable import any_of, listed, nouns, time_text
 from kraft_audit.text.shell_commands import UnwritableError
@@ -93,10 +93,7 @@ def _before(rescue: Rescue) -> Steps:
     if _needs_kit(rescue):
         yield ProcedureStep(
             "Before anything is moved, write down what brings the lost part back:",
-            commands=(
-                f"kraft-audit restore-kit {shlex.quote(rescue.out)} --only-lost{_internal(rescue)} --out "
-                f"{shlex.quote(_kit(rescue))}",
-            ),
+            commands=(_write_kit(rescue, shlex.quote(rescue.out), _internal(rescue)),),
         )
     if rescue.moved_logs:
         yield ProcedureStep(
@@ -150,6 +147,25 @@ def _strays(rescue: Rescue) -> ProcedureStep:
         "topic and partition again, and is then moved back as the end of restore.sh says.",
         commands=('find "$DATA_DIR" -maxdepth 1 -name "*-stray"',),
     )
+
+
+def _unknown_strays(rescue: Rescue) -> ProcedureStep:
+    """No copy that was read shows the lost part, but brokers' copies do: those of before they started."""
+    return ProcedureStep(
+        "If there are any, put the brokers' backed-up dirs beside what was read, and let their copies of the metadata "
+        "log say what brings these topics back. RESCUED_DIR is the rescued dir where it is now, or a copy of it. Then "
+        "do what the end of the script says of old logs, and only then let clients come back. Paths in the script are "
+        "those of the backups: the logs lie in the brokers' own data dirs.",
+        commands=(_write_kit(rescue, '"$RESCUED_DIR"', " --internal-topics"), _run_kit(rescue)),
+    )
+
+
+def _write_kit(rescue: Rescue, rescued_dir: str, internal: str) -> str:
+    return f"kraft-audit restore-kit {rescued_dir} --only-lost{internal} --out {shlex.quote(_kit(rescue))}"
+
+
+def _run_kit(rescue: Rescue) -> str:
+    return f"BOOTSTRAP_SERVER={shlex.quote(_server(rescue))} bash {shlex.quote(_kit(rescue) + '/restore.sh')}"
 
 
 def _kit(rescue: Rescue) -> str:
@@ -237,12 +253,14 @@ def _after(rescue: Rescue) -> Steps:
         yield ProcedureStep(
             "Bring the lost part back, then do what the end of the script says of old logs. Only then let clients come "
             "back.",
-            commands=(f"BOOTSTRAP_SERVER={shlex.quote(server)} bash {shlex.quote(_kit(rescue) + '/restore.sh')}",),
+            commands=(_run_kit(rescue),),
         )
+    elif not loses_nothing(rescue):
+        yield _unknown_strays(rescue)
     rights = [o.subject for o in [*source.brings_back, *lost] if o.kind in RIGHTS and o.change != "created"]
-    revoked = [*map(acl_text, rescue.revoked_acls), *rights]
+    revoked = [*map(acl_text, rescue.revoked.acls), *rights]
     if revoked:
-        steps = acl_steps(rescue.revoked_acls, ("--bootstrap-server", server), ("--remove", "--force"))
+        steps = rescue.revoked.removal_steps(("--bootstrap-server", server))
         yield ProcedureStep(
             f"Revoked or changed in the lost part, valid again: {_shortened(revoked)}. Take them back and rotate.",
             commands=tuple(_texts(steps)),
