@@ -34,6 +34,8 @@ _DRILL: Final = "tests/drills/test_drills.py::test_a_drill"
 EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-metadata-quorum describe {CONTROLLER} --status": _DRILL,
     f"kafka-metadata-quorum describe {CONTROLLER} --replication": _QUORUM_TEST,
+    f"kafka-metadata-quorum describe {CONTROLLER} --command-config --status": _DRILL,
+    f"kafka-metadata-quorum describe {CONTROLLER} --command-config --replication": _DRILL,
     f"kafka-metadata-quorum remove-controller {CONTROLLER} --controller-directory-id --controller-id": _WIPE_TEST,
     f"kafka-metadata-quorum add-controller {CONTROLLER} --command-config": _WIPE_TEST,
     "kafka-storage format --cluster-id --config --no-initial-controllers": _WIPE_TEST,

@@ -59,7 +59,8 @@ class Drill:
     it. `stays_static`: a static quorum is rescued as one by --static. `old_ids`: the quorum grows by the ids that it
     lost, on fresh disks, not by new ones. `combined`: controllers are brokers in the same process; `brokers` are those
     that are none. `by_hand`: no config of an old controller is given, so its blanks are filled in by hand. `users`:
-    controllers have a second listener, for brokers, and users log in by SASL. `damage`: to the disk of the controller
+    controllers have a second listener, for brokers, and users log in by SASL. `tls`: all listeners of controllers are
+    encrypted besides, and take no one without a login or a certificate. `damage`: to the disk of the controller
     that is left. `adds_brokers`: brokers' disks are not read at first, and then added where the procedure says so.
     Where `is_planned`, the command of the rescue is the one that `rescue-plan` prints, and it has to choose `source`.
     """
@@ -84,6 +85,7 @@ class Drill:
     back: Back = Back.NONE
     by_hand: bool = False
     users: bool = False
+    tls: bool = False
     damage: tuple[Damage, ...] = ()
     adds_brokers: bool = False
     ci: bool = False
@@ -143,7 +145,11 @@ class Drill:
             "own snapshots": self.snapshots,
         }
         flags |= {"producer across it": self.producing, "grows by old ids": self.grows and self.old_ids}
-        flags |= {"config by hand": self.by_hand, "a user without rights, two controller listeners": self.users}
+        flags |= {
+            "config by hand": self.by_hand,
+            "a user without rights, two controller listeners": self.users,
+            "SASL_SSL and SSL": self.tls,
+        }
         parts += [text for text, holds in flags.items() if holds]
         if self.back is not Back.NONE:
             parts.append(f"returns: {self.back}")

@@ -27,6 +27,8 @@ DRILLS: Final = (
     Drill("static-moved", "4.0.2", is_static=True, moved=True, alone=True),
     Drill("authorizer", "4.3.1", brokers=2, users=True),
     Drill("authorizer-by-hand", "4.3.1", users=True, by_hand=True, moved=True),
+    Drill("listeners-tls", "4.3.1", users=True, tls=True),
+    Drill("listeners-static", "4.3.1", is_static=True, users=True),
     Drill("static-by-hand", "3.9.2", is_static=True, by_hand=True),
     # Two of five are left, and brokers only
     Drill("two-of-five", "4.3.1", voters=5, source=4),

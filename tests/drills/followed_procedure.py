@@ -24,7 +24,7 @@ from tests.drills.real_cluster import RealCluster, wait_for
 LEADS: Final = re.compile(r"leader ([0-9]+), epoch above ([0-9]+), log end offset above ([0-9]+)")
 BRING_LOGS: Final = {Lost.CREATED, Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL}
 """What leaves logs that the rescued state does not know."""
-PASSWORD: Final = "PASSWORD_OF_"
+PASSWORDS: Final = re.compile(r"PASSWORD_OF_(\w+)")
 NOTHING_TO_DO: Final = (
     "What was revoked",
     "ISR and ELR are",
@@ -316,7 +316,7 @@ class FollowedProcedure:
         blanks, script = shlex.split(command)[0], Path(shlex.split(command)[-1])
         name, _, value = blanks.partition("=")
         text = script.read_text()
-        passwords = {blank: f"of-{blank.removeprefix(PASSWORD)}" for blank in re.findall(rf"{PASSWORD}\w+", text)}
+        passwords = {found[0]: f"of-{found[1]}" for found in PASSWORDS.finditer(text)}
         for call in calls_of(text, self.cluster.work / "kit", **{name: value}, **passwords):
             self.cluster.tools.must_run([call.tool, *call.arguments])
         self.executed.append(command)
@@ -342,7 +342,8 @@ class FollowedProcedure:
             ended = self.kraft_audit(*words[1:])
             assert ended.code == 0, ended
             return ended.out
-        return self.run_in_bash(command)
+        self.executed.append(command)
+        return run_in_bash(command, self.cluster.console(node), **blanks)
 
     def run_in_bash(self, command: str, **blanks: str) -> str:
         self.executed.append(command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from pathlib import Path
 from typing import Final
 
 from tests.drills.real_cluster import RealCluster, wait_for
@@ -12,11 +13,11 @@ from tests.drills.real_cluster import RealCluster, wait_for
 BROKER_COMMAND: Final = re.compile(r"# +broker ([0-9]+): (.+)")
 
 
-def run_in_bash(command: str, **blanks: str) -> str:
+def run_in_bash(command: str, folder: Path | None = None, **blanks: str) -> str:
     """Runs a command as it was printed, with its blanks filled in."""
     environment = {**blanks, "PATH": os.environ["PATH"]}
     ran = subprocess.run(
-        ["bash", "-euc", command], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-euc", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.returncode == 0, (command, ran.stderr)
     return ran.stdout

@@ -18,7 +18,7 @@ from tests.drills.drill import Cut, Damage, Drill, Lost
 from tests.drills.kafka_node import KafkaNode
 from tests.drills.kafka_scripts import run_script, scripts_of
 from tests.drills.tool_jvm import ToolJvm
-from tests.drills.users import BROKERS, log_in
+from tests.drills.users import BROKERS, encrypt, log_in, login_of_drill, make_keys
 
 PATIENCE_S: Final = 90
 RECORDS: Final = 60
@@ -64,6 +64,8 @@ class RealCluster:
         self.nodes, self.gone = work / "nodes", work / "gone"
         self.backup = work / "nightly-backup"
         self.gone.mkdir(parents=True)
+        self.keys = make_keys(work) if drill.tls else None
+        self.login = () if self.keys is None else (str(login_of_drill(work, self.keys)),)
         self.controllers = {node: self._node(node, drill.controller_role) for node in drill.voter_ids}
         self.only_brokers = {node: self._node(node, "broker") for node in drill.broker_ids}
         self.brokers = {**(self.controllers if drill.combined else {}), **self.only_brokers}
@@ -88,6 +90,8 @@ class RealCluster:
             node.extra["offsets.topic.replication.factor"] = len(self.drill.voter_ids)
         if self.drill.users:
             log_in(node)
+        if self.keys is not None:
+            encrypt(node, self.keys)
         return node
 
     def new_controller(self, node_id: int, quorum: dict[str, str], role: str | None = None) -> KafkaNode:
@@ -162,11 +166,20 @@ class RealCluster:
         kind = kind_of(command)
         assert kind in EXECUTED_BY, (kind, command)
         self.kinds_run.add(kind)
-        properties = CONFIG if node is None else str(node.write_properties())
+        folder = self.console(node)
         scripts = scripts_of(self.drill.release)
         if scripts is not None:
-            return run_script(scripts, command, None if node is None else Path(properties))
-        return self.tools.must_run([properties if word == CONFIG else word for word in shlex.split(command)])
+            return run_script(scripts, command, folder)
+        words = shlex.split(command)
+        return self.tools.must_run([str(folder / word) if word.endswith(".properties") else word for word in words])
+
+    def console(self, node: KafkaNode | None) -> Path:
+        """The folder in which printed commands run, as on the host of a node."""
+        folder = self.work / "console"
+        folder.mkdir(exist_ok=True)
+        if node is not None:
+            shutil.copy(node.write_properties(), folder / CONFIG)
+        return folder
 
     # What can be asked
 
@@ -176,7 +189,7 @@ class RealCluster:
 
     def quorum(self, *controllers: KafkaNode) -> dict[str, list[list[str]]]:
         """The leader, voters and observers that these controllers name; empty where none answers."""
-        answer = self.tools.ask("quorum", ",".join(node.place for node in controllers))
+        answer = self.tools.ask("quorum", ",".join(node.place for node in controllers), *self.login)
         found: dict[str, list[list[str]]] = {}
         for kind, *values in answer.rows if answer.code == 0 else ():
             found.setdefault(kind, []).append(values)

@@ -67,6 +67,8 @@ def first_start(rescue: Rescue) -> Steps:
     """The rescued controller starts, with the old one's own file, or with blanks that keep it from starting open."""
     node, config = rescue.node, rescue.config
     protocols = f" It listens on {listed(config.protocols)}." if config.protocols else ""
+    if config.client is not None:
+        protocols += f" {_login_of_tools(config)}"
     if config.path is not None:
         text = _with_own_file(config, node.node_id)
     else:
@@ -79,6 +81,18 @@ def first_start(rescue: Rescue) -> Steps:
         f"Move {rescue.out} to the controller's host{beside} do not format it, and start the controller with this "
         f"config. Give the dir to the user that runs Kafka. {key} names the place where it is now: change that if you "
         "move it elsewhere."
+    )
+
+
+def _login_of_tools(config: ControllerConfig) -> str:
+    if config.path is not None:
+        return (
+            f"Kafka's tools log in as the controller does, with {config.client}: passwords are in it, and on another "
+            "host they need that file and its keystores too."
+        )
+    return (
+        f"Kafka's tools need {config.client} to log in there: write security.protocol, sasl.mechanism, "
+        "sasl.jaas.config and the ssl.truststore lines into it, as far as the protocol wants them."
     )
 
 

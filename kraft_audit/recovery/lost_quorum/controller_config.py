@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from kraft_audit.recovery.lost_quorum.client_config import BY_HAND, PLAINTEXT, client_data, protocol_of
 from kraft_audit.recovery.lost_quorum.own_files import OwnFile
 from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode
 from kraft_audit.recovery.lost_quorum.rescued_endpoints import addresses_in
@@ -48,7 +49,8 @@ class ControllerConfig:
     `path` is where it was written, and `source` the file of node `source_id` that it is but for `lines`, which replace
     what that file has under their keys, and `removed`. Where no whole file is known `path` is None: `lines` are then
     all that is known, blanks included, and `source` a file of which only some settings were kept.
-    `protocols` are LISTENER:PROTOCOL, as far as known.
+    `protocols` are LISTENER:PROTOCOL, as far as known. `client` is the config with which Kafka's tools log in at the
+    controller, beside `path` or to be written by hand; None where they need none, or nothing says that they do.
     """
 
     path: str | None
@@ -57,6 +59,16 @@ class ControllerConfig:
     lines: tuple[str, ...]
     removed: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
+    client: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFiles:
+    """The config, and what to write: to its `path` and to its `client`; None where no whole file is known."""
+
+    config: ControllerConfig
+    data: bytes | None = field(default=None, repr=False)
+    client_data: bytes | None = field(default=None, repr=False)
 
 
 def file_to_go_on_with(files: Mapping[int, OwnFile], named: Collection[int], ids: Sequence[int]) -> OwnFile | None:
@@ -75,9 +87,16 @@ def file_to_go_on_with(files: Mapping[int, OwnFile], named: Collection[int], ids
 
 
 def controller_config(
-    node: RescuedNode, file: OwnFile | None, *, path: str, log_dir: str, is_combined: bool, is_moved: bool
-) -> tuple[ControllerConfig, bytes | None]:
-    """The config and, where an old controller's whole file is known, what is to be written to `path`.
+    node: RescuedNode,
+    file: OwnFile | None,
+    *,
+    path: str,
+    client: str,
+    log_dir: str,
+    is_combined: bool,
+    is_moved: bool,
+) -> ConfigFiles:
+    """The config and, where an old controller's whole file is known, what is to be written to `path` and `client`.
 
     `log_dir` is where the rescued dir is, `is_moved` whether the node has another id or endpoint than before. Raises
     ConfigError.
@@ -85,10 +104,14 @@ def controller_config(
     protocols = () if file is None else file.configuration.security_protocols
     names = {endpoint.name for endpoint in node.endpoints}
     protocols = tuple(each for each in protocols if each.partition(":")[0] in names)
+    listener = node.endpoints[0].name
+    protocol = protocol_of(listener, protocols)
+    needs_login = protocol not in (None, PLAINTEXT)
     if file is None or file.data is None:
         lines = tuple(_by_hand(node, file, log_dir, is_combined=is_combined))
         source, source_id = (None, None) if file is None else (file.place, file.node_id)
-        return ControllerConfig(None, source, source_id, lines, protocols=protocols), None
+        named = BY_HAND if needs_login else None
+        return ConfigFiles(ControllerConfig(None, source, source_id, lines, protocols=protocols, client=named))
     own = dict(parse_properties(file.data))
     wanted = {
         "process.roles": COMBINED if is_combined else CONTROLLER,
@@ -102,10 +125,13 @@ def controller_config(
     values = {key: value for key, value in wanted.items() if not _is_same(key, own.get(key), value)}
     try:
         data = with_entries(file.data, values, removed=removed, comment="kraft-audit rescue: what differs from it")
+        login = client_data(listener, protocol, file.data) if protocol is not None and needs_login else None
     except CodecError as problem:
         raise ConfigError(f"{file.place}: {problem.detail}") from None
     lines = tuple(f"{key}={value}" for key, value in values.items())
-    return ControllerConfig(path, file.place, file.node_id, lines, tuple(removed), protocols), data
+    named = None if login is None else client
+    config = ControllerConfig(path, file.place, file.node_id, lines, tuple(removed), protocols, named)
+    return ConfigFiles(config, data, login)
 
 
 def quorum(node: RescuedNode) -> dict[str, str]:

@@ -33,7 +33,7 @@ from kraft_audit.recovery.lost_quorum.own_files import own_files
 from kraft_audit.recovery.lost_quorum.own_log import CutState, lock_holder, state_at_cut
 from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
-from kraft_audit.recovery.lost_quorum.rescued_controller import config_path, rescued_controller
+from kraft_audit.recovery.lost_quorum.rescued_controller import client_path, config_path, rescued_controller
 from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, write_node_dir, write_private
 from kraft_audit.recovery.lost_quorum.rescued_records import UnknownStateError, encoded
 from kraft_audit.recovery.lost_quorum.surviving_copies import snapshot_of
@@ -121,8 +121,9 @@ def rescue(
     # All of it is encoded before anything is written: a dir that is there is whole.
     values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
     written = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
-    if controller.config_data is not None:
-        write_private(config_path(request.out), [controller.config_data])
+    for path, data in ((config_path, controller.files.data), (client_path, controller.files.client_data)):
+        if data is not None:
+            write_private(path(request.out), [data])
     newest = _newest_state(reading, plan, source, at_end)
     rescue = Rescue(
         str(request.out),
@@ -143,7 +144,7 @@ def rescue(
         revoked_rights(restorable_state(at_cut), restorable_state(newest)),
         lost_brokers(plan, [broker for broker, _ in brokers], partitions, node.node_id),
         dropped_replicas(at_cut, newest),
-        controller.config,
+        controller.files.config,
         controller.broker_listeners,
         tuple(stray_logs(storage, cluster, at_cut, newest)),
     )

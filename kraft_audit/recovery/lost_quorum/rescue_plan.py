@@ -31,7 +31,7 @@ from kraft_audit.recovery.lost_quorum.copies_evidence import (
     is_last_round,
 )
 from kraft_audit.recovery.lost_quorum.own_log import dry_run
-from kraft_audit.recovery.lost_quorum.plan_refusals import PlanRefusals
+from kraft_audit.recovery.lost_quorum.plan_refusals import PlanRefusals, owners_option
 from kraft_audit.recovery.lost_quorum.surviving_copies import (
     SurvivingCopy,
     parting_offset,
@@ -155,6 +155,8 @@ class _Planner:
             self._chain = chain_of_snapshot(reading.survey, plan, newest)
             self._low = self._low if self._chain is None else max(self._low, self._chain.end[1])
         disks = [reading.survey.replicas[number].plan for number in newest.replicas]
+        owners = owners_option(each.plan for each in reading.survey.replicas)
+        self._asked += owners
         self._is_lake = all(each.is_archived for each in disks)
         if self._is_lake:
             self._asked += f" --cluster {shlex.quote(plan.key)}"
@@ -162,7 +164,7 @@ class _Planner:
         high = newest.interval.high if is_last_round(reading.survey, rounds) else None
         nameless = sorted((each for each in disks if each.node_id is None), key=lambda each: each.path)
         self._refusals = PlanRefusals(
-            self._path, self._asked, self._is_lake, gone, self._disk_ids, nameless, plan.cluster_id
+            self._path, self._asked, self._is_lake, gone, self._disk_ids, nameless, plan.cluster_id, owners
         )
         safety, self._undecided = quorum_disks(reading.survey, plan)
         self._sets: Sequence[VoterSet] = sets_from(self._chain, self._low) if self._chain else ()

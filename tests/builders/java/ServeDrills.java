@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
+import java.io.FileReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
@@ -112,7 +113,7 @@ public class ServeDrills {
             case "tool": tool(words.get(0), words.subList(1, words.size())); break;
             case "state": state(words.get(0)); break;
             case "topics": try (Admin admin = admin("bootstrap.servers", words.get(0))) { topics(admin); } break;
-            case "quorum": quorum(words.get(0)); break;
+            case "quorum": quorum(words); break;
             case "send": send(words.get(0), words.get(1), words.get(2), Integer.parseInt(words.get(3))); break;
             case "begin": SENDING.put(words.get(0), new Sending(words.get(0), words.get(1), words.get(2))); break;
             case "end": SENDING.remove(words.get(0)).end(); break;
@@ -195,8 +196,12 @@ public class ServeDrills {
         return nodes.stream().map(Node::idString).collect(Collectors.joining(","));
     }
 
-    private static void quorum(String controllers) throws Exception {
-        try (Admin admin = admin("bootstrap.controllers", controllers)) {
+    /** Words: the controllers, and a file with a login where they want one. */
+    private static void quorum(List<String> words) throws Exception {
+        Properties settings = client("bootstrap.controllers", words.get(0));
+        settings.put("default.api.timeout.ms", "8000");
+        if (words.size() > 1) try (FileReader login = new FileReader(words.get(1))) { settings.load(login); }
+        try (Admin admin = Admin.create(settings)) {
             QuorumInfo found = admin.describeMetadataQuorum().quorumInfo().get();
             line("leader", found.leaderId(), found.leaderEpoch(), found.highWatermark());
             for (QuorumInfo.ReplicaState voter : found.voters()) line("voter", voter.replicaId(), voter.logEndOffset());
