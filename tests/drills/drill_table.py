@@ -21,6 +21,7 @@ DRILLS: Final = (
     Drill("dynamic-3.9", "3.9.2", brokers=2, producing=True),
     Drill("dynamic-3.9.0", "3.9.0"),
     Drill("dynamic-4.1", "4.1.1", elr=True),
+    Drill("dynamic-4.4", "4.4.0", brokers=2, elr=True),
     Drill("static", "4.3.1", is_static=True),
     Drill("static-3.9", "3.9.2", is_static=True, brokers=2, producing=True),
     Drill("static-3.9.0", "3.9.0", is_static=True),

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -104,16 +104,18 @@ class RealCluster:
 
     def point_to(self, controllers: Collection[KafkaNode]) -> None:
         """Every node's config names these controllers from its next start on."""
-        servers = ",".join(node.place for node in controllers)
-        quorum = {"controller.quorum.bootstrap.servers": servers}
-        if self.drill.is_static:
-            quorum = {"controller.quorum.voters": ",".join(f"{node.node_id}@{node.place}" for node in controllers)}
+        quorum = self._quorum({node.node_id: node.place for node in controllers})
         for node in self.all_nodes:
             node.quorum = dict(quorum)
         if self.drill.users:  # brokers look for controllers at the listener that is theirs
-            places = ",".join(f"127.0.0.1:{node.more_listeners[BROKERS]}" for node in controllers)
+            places = {node.node_id: f"127.0.0.1:{node.more_listeners[BROKERS]}" for node in controllers}
             for broker in self.only_brokers.values():
-                broker.quorum = {"controller.quorum.bootstrap.servers": places}
+                broker.quorum = self._quorum(places)
+
+    def _quorum(self, places: Mapping[int, str]) -> dict[str, str]:
+        if self.drill.is_static:
+            return {"controller.quorum.voters": ",".join(f"{node}@{place}" for node, place in places.items())}
+        return {"controller.quorum.bootstrap.servers": ",".join(places.values())}
 
     @property
     def read(self) -> Path:

@@ -19,6 +19,10 @@ from kraft_audit.rules.columns.kafka_commands import format_disk
 from kraft_audit.text.readable import any_of, listed, nouns
 
 FORGET_VOTERS: Final = 'rm -f "$BROKER_DIR"/__cluster_metadata-0/quorum-state'
+LOGIN_UNKNOWN: Final = (
+    " If the controllers took SASL or SSL alone, add --command-config FILE to every command below that asks one: FILE "
+    "holds security.protocol, and what that needs."
+)
 FAMILIES: Final = ("ssl.", "sasl.", "listener.name.", "delegation.token.", "config.providers")
 """What keys begin with that a controller has to have as the old one had them."""
 
@@ -123,6 +127,7 @@ def _by_hand(rescue: Rescue) -> str:
     source, voters = rescue.config.source, rescue.plan.voters
     owner = rescue.node.node_id if rescue.node.node_id in voters or not voters else voters[0]
     known = "no config of an old controller was read"
+    login = "" if rescue.config.protocols else LOGIN_UNKNOWN
     if source is not None:
         known = f"{source} holds only some settings of the old controller"
     return (
@@ -132,7 +137,7 @@ def _by_hand(rescue: Rescue) -> str:
         "first. Remove such a line only if they had none: Kafka does not start while one is left. Add every line of "
         f"theirs that begins with {any_of(FAMILIES)}. Without the authorizer any user may create and delete topics. "
         "Without the policies every topic and config is accepted, and without its secret key no delegation token is "
-        "valid."
+        f"valid.{login}"
     )
 
 

@@ -26,6 +26,7 @@ from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps
 from kraft_audit.recovery.restore.state_differences import Operation
 from kraft_audit.text.readable import any_of, listed, nouns, time_text
 from kraft_audit.text.shell_commands import UnwritableError
+from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE
 
 BROKER_STOP_S: Final = 90
 """SIGTERM does not end a broker without a quorum within this time (Kafka 4.3)."""
@@ -276,11 +277,9 @@ def _after(rescue: Rescue) -> Steps:
             "truncate acknowledged data without an unclean election. Compare the partitions' log ends first.",
             is_note=True,
         )
-    levels = ", ".join(f"{name}={level}" for name, level in sorted(rescue.features.items()))
-    kraft_version = 0 if rescue.node.is_static else 1
-    yield ProcedureStep(
-        f"Feature levels are those of the rescued state: {levels}; kraft.version={kraft_version}.", is_note=True
-    )
+    levels = rescue.features | {KRAFT_VERSION_FEATURE: 0 if rescue.node.is_static else 1}
+    shown = ", ".join(f"{name}={level}" for name, level in sorted(levels.items()))
+    yield ProcedureStep(f"Feature levels are those of the rescued state: {shown}.", is_note=True)
     if rescue.ghosts:
         yield ProcedureStep(
             f"Registrations of controllers {listed(rescue.ghosts)} stay. Where they are gone, metadata.version 4.4-IV2 "
