@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kraft_audit.capture.declared_rescue import DeclaredRescue
     from kraft_audit.cluster import Cluster
     from kraft_audit.recovery.restore.lost_state import LostLog
-    from kraft_audit.recovery.restore.revoked_rights import RevokedRights
     from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit
+    from kraft_audit.recovery.restore.revoked_rights import RevokedRights
     from kraft_audit.recovery.restore.stray_logs import OldLog
     from kraft_audit.replay.cluster_state import ClusterState, Moment
 

@@ -9,6 +9,7 @@ from tests.drills.drill import Back, Cut, Damage, Drill, Lost
 DATA: Final = (Lost.CREATED, Lost.DELETED, Lost.REASSIGNED)
 """What touches the brokers' own logs."""
 SETTINGS: Final = (Lost.CONFIGURED, Lost.ACL)
+STRAYS: Final = (Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL)
 NIGHT: Final = (Lost.CREATED, Lost.PARTITIONS, Lost.CONFIGURED, Lost.ACL)
 """What was done since the nightly backup."""
 DRILLS: Final = (
@@ -28,7 +29,7 @@ DRILLS: Final = (
     Drill("static-moved", "4.0.2", is_static=True, moved=True, alone=True),
     Drill("authorizer", "4.3.1", brokers=2, users=True),
     Drill("authorizer-by-hand", "4.3.1", users=True, by_hand=True, moved=True),
-    Drill("listeners-tls", "4.3.1", users=True, tls=True),
+    Drill("listeners-tls", "4.3.1", users=True, tls=True, ci=True),
     Drill("listeners-static", "4.3.1", is_static=True, users=True),
     Drill("static-by-hand", "3.9.2", is_static=True, by_hand=True),
     # Two of five are left, and brokers only
@@ -45,7 +46,7 @@ DRILLS: Final = (
     Drill("stale-registered", "3.9.2", brokers=2, cut=Cut.STALE, lost=(Lost.REGISTERED, Lost.REASSIGNED)),
     Drill("stale-static", "4.3.1", brokers=2, is_static=True, cut=Cut.STALE, lost=DATA, producing=True),
     Drill("stale-static-3.9", "3.9.2", is_static=True, cut=Cut.STALE, lost=(Lost.DELETED,), snapshots=True),
-    Drill("stale-strays", "4.3.1", brokers=2, cut=Cut.STALE, lost=(Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL)),
+    Drill("stale-strays", "4.3.1", brokers=2, cut=Cut.STALE, lost=STRAYS, ci=True),
     Drill("stale-rights", "4.3.1", cut=Cut.STALE, lost=(Lost.RIGHTS, Lost.ACL)),
     Drill("to-offset", "4.3.1", brokers=2, cut=Cut.OFFSET, lost=(Lost.CREATED, Lost.REASSIGNED)),
     Drill("to-offset-snapshots", "3.9.2", cut=Cut.OFFSET, lost=SETTINGS, moved=True, snapshots=True),
@@ -53,7 +54,17 @@ DRILLS: Final = (
     Drill("poisoned-static", "3.9.2", is_static=True, cut=Cut.POISON),
     # Copies are older than the cluster, or damaged
     Drill("night-old", "4.3.1", brokers=2, cut=Cut.BACKUP, lost=NIGHT, alone=True, source=1),
-    Drill("night-old-brokers", "4.3.1", brokers=2, cut=Cut.BACKUP, lost=NIGHT, alone=True, adds_brokers=True, source=1),
+    Drill(
+        "night-old-brokers",
+        "4.3.1",
+        brokers=2,
+        cut=Cut.BACKUP,
+        lost=NIGHT,
+        alone=True,
+        adds_brokers=True,
+        source=1,
+        ci=True,
+    ),
     Drill("damaged-files", "4.3.1", damage=(Damage.NEWEST_SNAPSHOT, Damage.NO_QUORUM_STATE), snapshots=True),
     Drill("damaged-log", "4.3.1", damage=(Damage.BATCH,), source=101),
     Drill("snapshot-alone", "4.3.1", damage=(Damage.SNAPSHOT_ALONE,), snapshots=True, alone=True),

@@ -256,7 +256,7 @@ def _after(rescue: Rescue) -> Steps:
             "back.",
             commands=(_run_kit(rescue),),
         )
-    elif not loses_nothing(rescue):
+    elif source.unknown_from is not None:
         yield _unknown_strays(rescue)
     rights = [o.subject for o in [*source.brings_back, *lost] if o.kind in RIGHTS and o.change != "created"]
     revoked = [*map(acl_text, rescue.revoked.acls), *rights]
@@ -277,7 +277,7 @@ def _after(rescue: Rescue) -> Steps:
             "truncate acknowledged data without an unclean election. Compare the partitions' log ends first.",
             is_note=True,
         )
-    levels = rescue.features | {KRAFT_VERSION_FEATURE: 0 if rescue.node.is_static else 1}
+    levels = {**rescue.features, KRAFT_VERSION_FEATURE: 0 if rescue.node.is_static else 1}
     shown = ", ".join(f"{name}={level}" for name, level in sorted(levels.items()))
     yield ProcedureStep(f"Feature levels are those of the rescued state: {shown}.", is_note=True)
     if rescue.ghosts:

@@ -46,7 +46,11 @@ class KitRequest:
     def server(self) -> tuple[str | Blank, ...]:
         """The options that say where Kafka is, and how to reach it."""
         place = SERVER if self.bootstrap_server is None else self.bootstrap_server
-        return ("--bootstrap-server", place, *(("--command-config", self.command_config) if self.command_config else ()))
+        return (
+            "--bootstrap-server",
+            place,
+            *(("--command-config", self.command_config) if self.command_config else ()),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ def test_each_right_that_was_taken_away_has_a_command() -> None:
         acls=frozenset({acl}),
     )
     newer = RestorableState(
-        quotas={(("user", "alice"),): {"producer_byte_rate": 8.0}}, credentials={("alice", 1): ScramCredential(8192, "b")}
+        quotas={(("user", "alice"),): {"producer_byte_rate": 8.0}},
+        credentials={("alice", 1): ScramCredential(8192, "b")},
     )
     steps = list(revoked_rights(older, newer).removal_steps(SERVER))
     assert [step.command.text for step in steps if isinstance(step, Restored)] == [
