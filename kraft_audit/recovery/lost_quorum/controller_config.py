@@ -201,14 +201,15 @@ def _by_hand(node: RescuedNode, file: OwnFile | None, log_dir: str, *, is_combin
 
     A combined node has its data, so its config is there too: only what differs from that.
     """
+    values: dict[str, str] = {}
     if not is_combined:
+        values = {"process.roles": CONTROLLER, "node.id": str(node.node_id)}
         yield from _known_or_blank(FIRST_BLANKS, file)
         yield f"listeners={','.join(endpoint.address for endpoint in node.endpoints)}"
         yield f"controller.listener.names={','.join(endpoint.name for endpoint in node.endpoints)}"
         yield from _known_or_blank(BLANKS, file)
         kept = {} if file is None else dict(file.configuration.settings)
         yield from (f"{key}={kept[key]}" for key in ALSO_KEPT if kept.get(key))
-    values = {"process.roles": COMBINED if is_combined else CONTROLLER, "node.id": str(node.node_id)}
     for key, value in {**values, **quorum(node), **_log_dirs(log_dir, is_combined=is_combined)}.items():
         yield f"{key}={value}"
 

@@ -117,7 +117,9 @@ def test_without_a_file_the_printed_lines_do_not_start(rescued: Rescued, tmp_pat
         "protocols first. Remove such a line only if they had none: Kafka does not start while one is left. Add every "
         "line of theirs that begins with ssl., sasl., listener.name., delegation.token. or config.providers. Without "
         "the authorizer any user may create and delete topics. Without the policies every topic and config is "
-        "accepted, and without its secret key no delegation token is valid."
+        "accepted, and without its secret key no delegation token is valid. If the controllers took SASL or SSL "
+        "alone, add --command-config FILE to every command below that asks one: FILE holds security.protocol, and "
+        "what that needs."
     )
     assert said["settings"] == [
         "authorizer.class.name=AUTHORIZER_CLASS_NAME",
@@ -315,8 +317,6 @@ def test_a_combined_node_s_file_becomes_that_of_a_controller_alone(kraft_audit: 
         "CONTROLLER at c3.example:9093 is the controller's."
     )
     assert said["settings"] == [
-        "process.roles=broker,controller",
-        "node.id=3",
         "controller.quorum.voters=3@c3.example:9093",
         f"metadata.log.dir={tmp_path}/by-hand",
     ]
