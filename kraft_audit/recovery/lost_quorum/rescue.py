@@ -54,6 +54,8 @@ OFFSETS_ADDED: Final = 1_000_000
 FIRST_LEVEL: Final = 21
 """metadata.version 3.9-IV0, on which kraft.version 1 depends (KRaftVersion.dependencies, Kafka 4.3)."""
 SECRETS_NAMED: Final = 8
+PLAINTEXT_NUMBER: Final = 0
+"""SecurityProtocol.PLAINTEXT in a registration (Kafka 4.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Rescue:
     endpoints, as far as anything names them. `lost_brokers`: brokers whose disks are lost with the controllers'.
     `dropped`: by broker, the partitions whose ISR it left in the lost part. `broker_listeners`: by broker, the listener
     by which it looks for controllers, where its config is known. `strays`: partitions of the lost part.
+    `brokers_with_login`: those without a plaintext listener.
     """
 
     out: str
@@ -89,6 +92,7 @@ class Rescue:
     config: ControllerConfig
     broker_listeners: Mapping[int, str]
     strays: tuple[StrayLogs, ...] = ()
+    brokers_with_login: tuple[int, ...] = ()
 
 
 def rescue(
@@ -147,6 +151,7 @@ def rescue(
         controller.files.config,
         controller.broker_listeners,
         tuple(stray_logs(storage, cluster, at_cut, newest)),
+        tuple(sorted(_without_plaintext(at_cut))),
     )
     declare(rescue, cluster, replica)
     return rescue
@@ -266,9 +271,20 @@ def _ghosts(state: ClusterState, node_id: int) -> list[int]:
 
 
 def _brokers(state: ClusterState) -> Iterator[tuple[int, str]]:
+    """By id, where it listens: at the first listener that wants no login, if it has one."""
+    unknown: Mapping[str, Any] = {"host": "HOST", "port": "PORT"}
     for row in sorted(state.existing("broker_changes"), key=lambda row: int(row["broker_id"])):
-        point: Mapping[str, Any] = row["end_points"][0] if row["end_points"] else {"host": "HOST", "port": "PORT"}
+        open_points = [point for point in row["end_points"] if point["security_protocol"] == PLAINTEXT_NUMBER]
+        point = next(iter((*open_points, *row["end_points"])), unknown)
         yield row["broker_id"], f"{point['host']}:{point['port']}"
+
+
+def _without_plaintext(state: ClusterState) -> Iterator[int]:
+    """The brokers that want a login, or TLS, at every listener."""
+    for row in state.existing("broker_changes"):
+        protocols = {point["security_protocol"] for point in row["end_points"]}
+        if protocols and PLAINTEXT_NUMBER not in protocols:
+            yield int(row["broker_id"])
 
 
 def _next_producer_id(reading: ClusterReading, open_storage: OpenStorage, plan: RescuePlan, cut: CutState) -> int:

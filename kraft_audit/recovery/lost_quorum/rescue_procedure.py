@@ -277,6 +277,14 @@ def _after(rescue: Rescue) -> Steps:
             "truncate acknowledged data without an unclean election. Compare the partitions' log ends first.",
             is_note=True,
         )
+    if rescue.brokers_with_login:
+        want = "wants" if len(rescue.brokers_with_login) == 1 else "want"
+        yield ProcedureStep(
+            f"{nouns('Broker', rescue.brokers_with_login)} {want} a login or TLS at every listener. Add "
+            "--command-config FILE to each command above that asks a broker, restore-kit too. For "
+            "kafka-leader-election the option is --admin.config.",
+            is_note=True,
+        )
     levels = {**rescue.features, KRAFT_VERSION_FEATURE: 0 if rescue.node.is_static else 1}
     shown = ", ".join(f"{name}={level}" for name, level in sorted(levels.items()))
     yield ProcedureStep(f"Feature levels are those of the rescued state: {shown}.", is_note=True)
