@@ -19,7 +19,7 @@ from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.quorum.voter_history import Endpoint
 from kraft_audit.reading import ClusterReading
 from kraft_audit.recovery.feature_levels import UNFINISHED_MIGRATION
-from kraft_audit.recovery.lost_quorum.controller_config import ControllerConfig
+from kraft_audit.recovery.lost_quorum.controller_config import ConfigFiles, ControllerConfig
 from kraft_audit.recovery.lost_quorum.lost_part import (
     LostBrokers,
     MovedLog,
@@ -125,9 +125,7 @@ def rescue(
     # All of it is encoded before anything is written: a dir that is there is whole.
     values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
     written = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
-    for path, data in ((config_path, controller.files.data), (client_path, controller.files.client_data)):
-        if data is not None:
-            write_private(path(request.out), [data])
+    _write_configs(request.out, controller.files)
     newest = _newest_state(reading, plan, source, at_end)
     rescue = Rescue(
         str(request.out),
@@ -155,6 +153,12 @@ def rescue(
     )
     declare(rescue, cluster, replica)
     return rescue
+
+
+def _write_configs(out: Path, files: ConfigFiles) -> None:
+    for path, data in ((config_path, files.data), (client_path, files.client_data)):
+        if data is not None:
+            write_private(path(out), [data])
 
 
 def _newest_state(reading: ClusterReading, plan: RescuePlan, source: CopyOutcome, at_end: ClusterState) -> ClusterState:

@@ -258,10 +258,16 @@ def _after(rescue: Rescue) -> Steps:
         )
     elif source.unknown_from is not None:
         yield _unknown_strays(rescue)
-    rights = [o.subject for o in [*source.brings_back, *lost] if o.kind in RIGHTS and o.change != "created"]
+    yield from _revoked(rescue, lost)
+    yield from _notes(rescue)
+
+
+def _revoked(rescue: Rescue, lost: Sequence[Operation]) -> Steps:
+    """Rights that the lost part took away or changed."""
+    rights = [o.subject for o in [*rescue.source.brings_back, *lost] if o.kind in RIGHTS and o.change != "created"]
     revoked = [*map(acl_text, rescue.revoked.acls), *rights]
     if revoked:
-        steps = rescue.revoked.removal_steps(("--bootstrap-server", server))
+        steps = rescue.revoked.removal_steps(("--bootstrap-server", _server(rescue)))
         yield ProcedureStep(
             f"Revoked or changed in the lost part, valid again: {_shortened(revoked)}. Take them back and rotate.",
             commands=tuple(_texts(steps)),
@@ -271,6 +277,10 @@ def _after(rescue: Rescue) -> Steps:
             "What was revoked in the lost part is valid again (ACL, SCRAM, tokens, quotas): rotate what matters.",
             is_note=True,
         )
+
+
+def _notes(rescue: Rescue) -> Steps:
+    """What there is to know beside the steps."""
     if not loses_nothing(rescue):
         yield ProcedureStep(
             "ISR and ELR are those of the rescued state: a replica that was dropped in the lost part may lead and "
