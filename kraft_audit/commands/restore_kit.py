@@ -214,6 +214,7 @@ def _lost_by_rescue(
 
     place, lake = places
     same: dict[str, Any] = {"cluster_id": cluster.cluster_id, "redaction_key": cluster.redaction_key, "lake": lake}
+    same["named"] = declared.owners if place == declared.read_from else ()
     try:
         is_lake = looks_like_a_lake(place)
         opened = kraft_audit.open_lake(place) if is_lake else kraft_audit.open(place, **same)

@@ -6,7 +6,7 @@ pasted by mistake, it leaves out a disk that may hold the better copy, and a sec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kraft_audit.capture.plan import ReplicaPlan, cluster_id_of
@@ -20,12 +20,17 @@ CLUSTER, NODE = "CLUSTER", "NODE"
 """Stand for ids that nothing names."""
 
 
+def named_owners(plans: Iterable[ReplicaPlan]) -> Iterator[tuple[str, int]]:
+    """Whose the disks are that have no meta.properties of their own, as somebody named it: in the order of --as."""
+    for plan in sorted(plans, key=lambda each: each.path):
+        is_nameless = all(file.kind != FileKind.META_PROPERTIES for file in plan.files) and not plan.is_archived
+        if is_nameless and plan.node_id is not None and plan.cluster_id is not None:
+            yield plan.cluster_id, plan.node_id
+
+
 def owners_option(plans: Iterable[ReplicaPlan]) -> str:
-    """What has to be given again for disks whose owner was named, as they have no meta.properties of their own."""
-    disks = (each for each in plans if not each.is_archived and each.node_id is not None)
-    named = [each for each in disks if all(file.kind != FileKind.META_PROPERTIES for file in each.files)]
-    ids = [f" --as {each.cluster_id}={each.node_id}" for each in sorted(named, key=lambda each: each.path)]
-    return "".join(ids)
+    """What has to be given again for such disks."""
+    return "".join(f" --as {cluster_id}={node_id}" for cluster_id, node_id in named_owners(plans))
 
 
 @dataclass(frozen=True, slots=True)

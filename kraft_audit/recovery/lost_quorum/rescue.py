@@ -31,6 +31,7 @@ from kraft_audit.recovery.lost_quorum.lost_part import (
 )
 from kraft_audit.recovery.lost_quorum.own_files import own_files
 from kraft_audit.recovery.lost_quorum.own_log import CutState, lock_holder, state_at_cut
+from kraft_audit.recovery.lost_quorum.plan_refusals import named_owners
 from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
 from kraft_audit.recovery.lost_quorum.rescued_controller import client_path, config_path, rescued_controller
@@ -184,13 +185,17 @@ def declare(rescue: Rescue, cluster: ClusterPlan, replica: ReplicaPlan) -> None:
 
 
 def _read_from(cluster: ClusterPlan, replica: ReplicaPlan) -> dict[str, Any]:
-    """Where the copies were: `root` is the folder of the disks, or the lake alone; `lake` one read beside the disks."""
+    """Where the copies were: `root` is the folder of the disks, or the lake alone; `lake` one read beside the disks.
+
+    `owners` are those of disks that do not say whose they are.
+    """
     disks = next((each.root for each in cluster.replicas if not each.is_archived), None)
     lakes = {each.root.removeprefix(ARCHIVED_ROOT) for each in cluster.replicas if each.is_archived}
     lake = next(iter(lakes), None)
     places = {"root": lake} if disks is None else {"root": disks, "lake": lake}
     path = "" if replica.is_archived else replica.path
-    return {"lake": None, **places, "path": path, "node_id": replica.node_id}
+    owners = list(named_owners(cluster.replicas))
+    return {"lake": None, **places, "path": path, "node_id": replica.node_id, "owners": owners}
 
 
 def _source(plan: RescuePlan, request: RescueRequest) -> CopyOutcome:

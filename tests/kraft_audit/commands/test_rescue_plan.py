@@ -67,6 +67,8 @@ def test_a_log_without_meta_properties_is_to_be_named(kraft_audit, tmp_path: Pat
     (built,) = [line for line in named.out.splitlines() if "kraft-audit rescue " in line]
     assert f" rescue {folder} --as {cluster_id}=3 --gone 1,2 --from 3 " in built
     assert kraft_audit(*pasted(built.replace("--out rescued-3", f"--out {tmp_path}/new"))[0]).code == 0
+    kit = kraft_audit("restore-kit", tmp_path / "new", "--only-lost")
+    assert kit.code == 0, "its rescue.json says whose the disks were"
 
 
 def test_one_of_three_that_is_left_is_the_plan(kraft_audit, tmp_path: Path) -> None:
