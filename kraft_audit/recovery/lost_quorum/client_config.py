@@ -15,6 +15,7 @@ from kraft_codec.files.properties import parse_properties, with_entries
 PLAINTEXT: Final = "PLAINTEXT"
 MECHANISM: Final = "sasl.mechanism.controller.protocol"
 DEFAULT_MECHANISM: Final = "GSSAPI"
+JAAS: Final = "sasl.jaas.config"
 _CLIENT_KEYS: Final = re.compile(
     r"ssl\..+|sasl\.(?:kerberos|login|oauthbearer)\..+|sasl\.(?:jaas\.config|client\.callback\.handler\.class)"
 )
@@ -30,7 +31,7 @@ def protocol_of(listener: str, protocols: Sequence[str]) -> str | None:
     return next((each.partition(":")[2] for each in protocols if each.partition(":")[0] == listener), None)
 
 
-def client_data(listener: str, protocol: str, file: bytes) -> bytes:
+def client_values(listener: str, protocol: str, file: bytes) -> dict[str, str]:
     """The config of the tools, from a controller's whole file. Raises CodecError."""
     own = dict(parse_properties(file))
     values = {"security.protocol": protocol, **dict(_of_client(own, ""))}
@@ -39,6 +40,16 @@ def client_data(listener: str, protocol: str, file: bytes) -> bytes:
     if protocol.startswith("SASL"):
         mechanism = own.get(MECHANISM, DEFAULT_MECHANISM)
         values |= {"sasl.mechanism": mechanism, **dict(_of_client(own, f"{prefix}{mechanism.lower()}."))}
+    return values
+
+
+def lacks_login(values: Mapping[str, str]) -> bool:
+    """Whether the login stands elsewhere: in the file that java.security.auth.login.config names."""
+    return values["security.protocol"].startswith("SASL") and JAAS not in values
+
+
+def client_data(values: Mapping[str, str]) -> bytes:
+    """What is written of it. Raises CodecError."""
     return with_entries(b"", values, removed=(), comment="kraft-audit rescue: how tools log in at the controller")
 
 

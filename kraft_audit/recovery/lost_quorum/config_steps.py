@@ -90,9 +90,12 @@ def first_start(rescue: Rescue) -> Steps:
 
 def _login_of_tools(config: ControllerConfig) -> str:
     if config.path is not None:
+        missing = ""
+        if config.client_lacks_login:
+            missing = " Add sasl.jaas.config to it: the login stands in a JAAS file of the old host."
         return (
             f"Kafka's tools log in as the controller does, with {config.client}: passwords are in it, and on another "
-            "host they need that file and its keystores too."
+            f"host they need that file and its keystores too.{missing}"
         )
     return (
         f"Kafka's tools need {config.client} to log in there: write security.protocol, sasl.mechanism, "

@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kraft_audit.recovery.lost_quorum.client_config import BY_HAND, PLAINTEXT, client_data, protocol_of
+from kraft_audit.recovery.lost_quorum.client_config import (
+    BY_HAND,
+    PLAINTEXT,
+    client_data,
+    client_values,
+    lacks_login,
+    protocol_of,
+)
 from kraft_audit.recovery.lost_quorum.own_files import OwnFile
 from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode
 from kraft_audit.recovery.lost_quorum.rescued_endpoints import addresses_in
@@ -51,6 +58,7 @@ class ControllerConfig:
     all that is known, blanks included, and `source` a file of which only some settings were kept.
     `protocols` are LISTENER:PROTOCOL, as far as known. `client` is the config with which Kafka's tools log in at the
     controller, beside `path` or to be written by hand; None where they need none, or nothing says that they do.
+    With `client_lacks_login` the login of that stands in a file of the old controller's host.
     """
 
     path: str | None
@@ -60,6 +68,7 @@ class ControllerConfig:
     removed: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
     client: str | None = None
+    client_lacks_login: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +134,22 @@ def controller_config(
     values = {key: value for key, value in wanted.items() if not _is_same(key, own.get(key), value)}
     try:
         data = with_entries(file.data, values, removed=removed, comment="kraft-audit rescue: what differs from it")
-        login = client_data(listener, protocol, file.data) if protocol is not None and needs_login else None
+        login = client_values(listener, protocol, file.data) if protocol is not None and needs_login else None
+        login_data = None if login is None else client_data(login)
     except CodecError as problem:
         raise ConfigError(f"{file.place}: {problem.detail}") from None
     lines = tuple(f"{key}={value}" for key, value in values.items())
-    named = None if login is None else client
-    config = ControllerConfig(path, file.place, file.node_id, lines, tuple(removed), protocols, named)
-    return ConfigFiles(config, data, login)
+    config = ControllerConfig(
+        path,
+        file.place,
+        file.node_id,
+        lines,
+        tuple(removed),
+        protocols,
+        client=None if login is None else client,
+        client_lacks_login=login is not None and lacks_login(login),
+    )
+    return ConfigFiles(config, data, login_data)
 
 
 def quorum(node: RescuedNode) -> dict[str, str]:

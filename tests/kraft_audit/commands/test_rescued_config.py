@@ -82,7 +82,8 @@ def test_the_old_file_goes_on_with_the_lines_that_must_differ(rescued: Rescued, 
         f"The controller's config is {config}: {own}, authorizer, protocols and passwords included, with these lines "
         "in place of its own, and without controller.quorum.voters. It listens on CONTROLLER:SASL_SSL. Kafka's tools "
         f"log in as the controller does, with {tmp_path}/new-client.properties: passwords are in it, and on another "
-        "host they need that file and its keystores too."
+        "host they need that file and its keystores too. Add sasl.jaas.config to it: the login stands in a JAAS file "
+        "of the old host."
     )
     assert said["settings"] == changed.splitlines()
     assert step(written, "Move ")["text"] == (
@@ -327,6 +328,7 @@ def test_tools_log_in_at_a_controller_that_takes_nobody_else(rescued: Rescued, t
     own = f"{OWN}ssl.truststore.location=/etc/all.p12\nlistener.name.controller.ssl.truststore.location=/etc/own.p12\n"
     own += f'sasl.mechanism.controller.protocol=PLAIN\nlistener.name.controller.plain.sasl.jaas.config={login} a="b";\n'
     written = rescued("--config", f"3={file_in(tmp_path, own)}")
+    assert "JAAS file" not in step(written, "The controller's config")["text"]
     client = tmp_path / "new-client.properties"
     assert client.stat().st_mode & 0o777 == 0o600
     assert client.read_text().splitlines()[2:] == [
