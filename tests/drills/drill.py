@@ -13,7 +13,7 @@ class Cut(StrEnum):
     STALE = "a voter stopped before the lost part"
     OFFSET = "--to an offset before the lost part"
     POISON = "--to the offset before a record that stops every controller"
-    BACKUP = "all controllers lost, and a backup of their disks from before the lost part"
+    BACKUP = "a backup of all controllers from before the lost part"
     TRANSACTION = "a metadata transaction is open at the end of the copy"
 
 
@@ -127,7 +127,11 @@ class Drill:
     def story(self) -> str:
         """The drill in words."""
         kind = "static" if self.is_static else "dynamic"
-        left = "brokers only" if self.from_broker else f"{len(self.voter_ids) - len(self.gone)} of {self.voters} left"
+        left = (
+            "brokers only"
+            if self.from_broker and not self.damage
+            else f"{len(self.voter_ids) - len(self.gone)} of {self.voters} left"
+        )
         brokers = f"{self.brokers} broker{'s' * (self.brokers > 1)}"
         if self.combined:
             brokers = f"broker and controller in one process{f', {brokers} more' * (self.brokers > 0)}"
@@ -137,8 +141,9 @@ class Drill:
         parts += self.damage
         if self.lost:
             parts.append("lost: " + ", ".join(self.lost))
-        flags = {"brokers' disks not read": self.alone and not self.adds_brokers} | {
-            "brokers' disks added when the procedure says so": self.adds_brokers,
+        flags = {"brokers' disks not read": self.alone and self.cut is not Cut.BACKUP} | {
+            "brokers' disks added when they are stopped": self.adds_brokers,
+            "brokers' backups added when strays are found": self.cut is Cut.BACKUP and not self.adds_brokers,
             "other id and endpoint": self.moved,
             "--static": self.stays_static,
             "ELR": self.elr,
