@@ -154,9 +154,10 @@ def _unknown_strays(rescue: Rescue) -> ProcedureStep:
     """No copy that was read shows the lost part, but brokers' copies do: those of before they started."""
     return ProcedureStep(
         "If there are any, put the brokers' backed-up dirs beside what was read, and let their copies of the metadata "
-        "log say what brings these topics back. RESCUED_DIR is the rescued dir where it is now, or a copy of it. Then "
-        "do what the end of the script says of old logs, and only then let clients come back. Paths in the script are "
-        "those of the backups: the logs lie in the brokers' own data dirs.",
+        "log say what brings these topics back. RESCUED_DIR is the rescued dir where it is now, or a copy of it. Read "
+        "the head of the script before you run it: it names topics to delete first. Then do what its end says of old "
+        "logs and of rights, and only then let clients come back. Paths in it are those of the backups: the logs lie "
+        "in the brokers' own data dirs.",
         commands=(_write_kit(rescue, '"$RESCUED_DIR"', " --internal-topics"), _run_kit(rescue)),
     )
 
