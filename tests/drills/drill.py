@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Cut(StrEnum):
@@ -39,6 +40,10 @@ class Damage(StrEnum):
     NO_QUORUM_STATE = "its quorum-state is missing"
     SNAPSHOT_ALONE = "its log is gone, a snapshot is left"
     BATCH = "a batch in the middle of the controller's log is corrupt"
+
+
+LEAVES_LOGS: Final = frozenset({Lost.CREATED, Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL})
+"""What leaves logs that the rescued state does not know."""
 
 
 class Back(StrEnum):
@@ -104,8 +109,8 @@ class Drill:
 
     @property
     def is_brought_back(self) -> bool:
-        """Whether copies show the lost part, so that its topics are back in the end."""
-        return not self.alone or self.cut is Cut.BACKUP
+        """Whether copies show the lost part, brokers' backups at last, so that all of it is back in the end."""
+        return not self.alone or bool(LEAVES_LOGS & set(self.lost))
 
     @property
     def is_planned(self) -> bool:
@@ -141,9 +146,11 @@ class Drill:
         parts += self.damage
         if self.lost:
             parts.append("lost: " + ", ".join(self.lost))
-        flags = {"brokers' disks not read": self.alone and self.cut is not Cut.BACKUP} | {
+        is_added = self.alone and self.is_brought_back and not self.adds_brokers
+        flags = {
+            "brokers' disks not read": self.alone and not self.is_brought_back,
             "brokers' disks added when they are stopped": self.adds_brokers,
-            "brokers' backups added when strays are found": self.cut is Cut.BACKUP and not self.adds_brokers,
+            "brokers' backups added when strays are found": is_added,
             "other id and endpoint": self.moved,
             "--static": self.stays_static,
             "ELR": self.elr,

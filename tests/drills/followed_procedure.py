@@ -14,7 +14,7 @@ from kraft_audit.recovery.lost_quorum.controller_config import blank
 from tests.builders.commands import Command
 from tests.builders.printed_scripts import calls_of
 from tests.drills.back_to_majority import BackToMajority
-from tests.drills.drill import Back, Drill, Lost
+from tests.drills.drill import LEAVES_LOGS, Back, Drill
 from tests.drills.kafka_node import KafkaNode, change_lines, lines_of
 from tests.drills.old_logs import OldLogSteps, run_in_bash
 from tests.drills.old_majority import return_against
@@ -22,8 +22,6 @@ from tests.drills.printed_procedure import PrintedStep
 from tests.drills.real_cluster import RealCluster, wait_for
 
 LEADS: Final = re.compile(r"leader ([0-9]+), epoch above ([0-9]+), log end offset above ([0-9]+)")
-BRING_LOGS: Final = {Lost.CREATED, Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL}
-"""What leaves logs that the rescued state does not know."""
 PASSWORDS: Final = re.compile(r"PASSWORD_OF_(\w+)")
 NOTHING_TO_DO: Final = (
     "What was revoked",
@@ -48,6 +46,7 @@ class FollowedProcedure:
         self.warning = ""
         self.config = out
         self.better: int | None = None
+        self._backup = cluster.work / "backup"
         self._majority = BackToMajority(self)
         self._steps: dict[str, Callable[[PrintedStep], object]] = {
             "Power off": self._power_off,
@@ -123,15 +122,14 @@ class FollowedProcedure:
         for broker in self.cluster.brokers.values():
             assert f"{broker.node_id} ({broker.broker_place})" in step.text
             broker.kill()
-            kept = self.cluster.work / "backup" / broker.log_dir.name
-            shutil.copytree(broker.log_dir, kept, dirs_exist_ok=True)
+            shutil.copytree(broker.log_dir, self._backup / broker.log_dir.name, dirs_exist_ok=True)
 
     def _add_brokers(self, step: PrintedStep) -> None:
         """Asks again, with the brokers' dirs where a drill has them: then one of these is the better copy."""
         if self.drill.adds_brokers:
             self._copy_brokers()
         (command,) = step.commands
-        plan = self.run(command)
+        plan = self.run(command, OLD_DISKS=str(self.cluster.read))
         named = re.search(r"Go on from node ([0-9]+)", plan)
         assert named is not None, plan
         if self.drill.adds_brokers:
@@ -302,15 +300,16 @@ class FollowedProcedure:
         if not any(self.cluster.nodes.glob("broker-*/*-stray")):
             self.executed += step.commands  # there is no occasion for them
             return
-        for kept in (self.cluster.work / "backup").iterdir():
-            shutil.copytree(kept, self.cluster.read / kept.name)
+        old_disks, read = self.cluster.work / "old-disks", self.cluster.read
+        for disk in (*([read] if self.cluster.is_one_disk else read.iterdir()), *self._backup.iterdir()):
+            shutil.copytree(disk, old_disks / disk.name)
         writing, _ = step.commands
-        self.run(writing, RESCUED_DIR=str(self.rescued_dir))
-        script = self._bring_back(step)
+        self.run(writing, RESCUED_DIR=str(self.rescued_dir), OLD_DISKS=str(old_disks))
+        script = self._bring_back(step, old_disks)
         for command in re.findall(r"^#   (kafka-\S+ .*(?:--remove|--delete-config) .*)$", script, re.MULTILINE):
             self.cluster.run_printed(command.replace('"$BOOTSTRAP_SERVER"', self.cluster.server))
 
-    def _bring_back(self, step: PrintedStep) -> str:
+    def _bring_back(self, step: PrintedStep, read: Path | None = None) -> str:
         """Runs the script, and does what its end says of old logs."""
         command = step.commands[-1]
         blanks, script = shlex.split(command)[0], Path(shlex.split(command)[-1])
@@ -320,9 +319,8 @@ class FollowedProcedure:
         for call in calls_of(text, self.cluster.work / "kit", **{name: value}, **passwords):
             self.cluster.tools.must_run([call.tool, *call.arguments])
         self.executed.append(command)
-        if BRING_LOGS & set(self.drill.lost):
-            read = str(self.cluster.read)
-            OldLogSteps(self.cluster, text.replace(f"{read}/", f"{self.cluster.nodes}/")).follow()
+        if LEAVES_LOGS & set(self.drill.lost):
+            OldLogSteps(self.cluster, text.replace(f"{read or self.cluster.read}/", f"{self.cluster.nodes}/")).follow()
         return text
 
     # Commands

@@ -123,7 +123,12 @@ class RealCluster:
         drill = self.drill
         if drill.cut is Cut.BACKUP:
             return self.backup
-        return self.nodes / f"{drill.controller_role}-{drill.source}" if drill.alone else self.nodes
+        return self.nodes / f"{drill.controller_role}-{drill.source}" if self.is_one_disk else self.nodes
+
+    @property
+    def is_one_disk(self) -> bool:
+        """Whether only the disk of the copy is read, and not a folder of several."""
+        return self.drill.alone and self.drill.cut is not Cut.BACKUP
 
     @property
     def all_nodes(self) -> list[KafkaNode]:

@@ -22,6 +22,7 @@ from kraft_audit.recovery.lost_quorum.procedure_step import (
     is_combined,
 )
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
+from kraft_audit.recovery.lost_quorum.rescue_plan import OLD_DISKS
 from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_text
 from kraft_audit.recovery.restore.state_differences import Operation
 from kraft_audit.text.readable import any_of, listed, nouns, time_text
@@ -115,10 +116,11 @@ def _add_brokers(rescue: Rescue) -> ProcedureStep:
     """Brokers hold copies of the metadata log, which may be newer than every controller's that is left."""
     copy, brokers = rescue.source.copy, rescue.plan.uncaptured_brokers
     whose = f"the node dirs of {nouns('broker', brokers)}" if brokers else "the brokers' node dirs"
+    folder = f" {OLD_DISKS} is a folder with all of them." if OLD_DISKS in rescue.plan.asked_again else ""
     return ProcedureStep(
-        f"The brokers are stopped: add {whose} to what was read, and ask again. A broker's copy of the metadata log "
-        f"may go on after that of {copy.name}, whose last record is of {time_text(copy.last_record_ms)} UTC. Build "
-        "the dir again if one does.",
+        f"The brokers are stopped: add {whose} to what was read, and ask again.{folder} A broker's copy of the "
+        f"metadata log may go on after that of {copy.name}, whose last record is of {time_text(copy.last_record_ms)} "
+        "UTC. Build the dir again if one does.",
         commands=(rescue.plan.asked_again,),
     )
 
@@ -153,12 +155,15 @@ def _strays(rescue: Rescue) -> ProcedureStep:
 def _unknown_strays(rescue: Rescue) -> ProcedureStep:
     """No copy that was read shows the lost part, but brokers' copies do: those of before they started."""
     return ProcedureStep(
-        "If there are any, put the brokers' backed-up dirs beside what was read, and let their copies of the metadata "
-        "log say what brings these topics back. RESCUED_DIR is the rescued dir where it is now, or a copy of it. Read "
-        "the head of the script before you run it: it names topics to delete first. Then do what its end says of old "
-        "logs and of rights, and only then let clients come back. Paths in it are those of the backups: the logs lie "
-        "in the brokers' own data dirs.",
-        commands=(_write_kit(rescue, '"$RESCUED_DIR"', " --internal-topics"), _run_kit(rescue)),
+        "If there are any, put what was read and the brokers' backed-up dirs into one folder, OLD_DISKS, and let the "
+        "brokers' copies of the metadata log say what brings these topics back. RESCUED_DIR is the rescued dir where "
+        "it is now, or a copy of it. Read the head of the script before you run it: it names topics to delete first. "
+        "Then do what its end says of old logs and of rights, and only then let clients come back. Paths in it are "
+        "those of the backups: the logs lie in the brokers' own data dirs.",
+        commands=(
+            _write_kit(rescue, '"$RESCUED_DIR" --old-disks "$OLD_DISKS"', " --internal-topics"),
+            _run_kit(rescue),
+        ),
     )
 
 

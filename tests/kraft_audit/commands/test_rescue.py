@@ -198,8 +198,10 @@ def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audi
     assert "may go on running" not in procedure
     assert procedure.index("Stop all brokers (11") < procedure.index("add the node dirs of broker 11")
     assert f"kraft-audit rescue-plan {voters} --gone 1,2,3" in procedure
-    unknown = 'kraft-audit restore-kit "$RESCUED_DIR" --only-lost --internal-topics'
+    unknown = 'kraft-audit restore-kit "$RESCUED_DIR" --old-disks "$OLD_DISKS" --only-lost --internal-topics'
     assert procedure.index("Keep clients away") < procedure.index("brokers' backed-up dirs") < procedure.index(unknown)
+    one, _ = asked(voters / "node-3", "1,2")
+    assert one["asked_again"] == 'kraft-audit rescue-plan "$OLD_DISKS" --gone 1,2', "a node dir holds no other"
 
     plan, procedure = asked(brokers, "1,2,3")
     assert (plan["is_end_proven"], plan["high"], plan["outcomes"][0]["unknown_from"]) == (True, plan["low"], None)
