@@ -33,7 +33,8 @@ class DeclaredRescue:
     `source_archived_ms` and `read_from_lake` do. The old quorum had `voters` (ids), and no disk of it that was read,
     `copies`, named an epoch above `newest_epoch` or an offset above `end_offset`. `lost` names the first operations of
     `lost_count` that are lost; from `unknown_from` on there may be others, which only disks held that were not read.
-    `misfit` says what contradicts it in its own node dir.
+    `misfit` says what contradicts it in its own node dir. `owners` are (cluster id, node id) of old disks that do not
+    say whose they are.
     """
 
     written_ms: int
@@ -59,6 +60,7 @@ class DeclaredRescue:
     read_from_lake: str | None = None
     source_archived_ms: int | None = None
     misfit: str | None = None
+    owners: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:
@@ -93,6 +95,7 @@ class DeclaredRescue:
                 source["unknown_from"],
                 document["read_from"].get("lake"),
                 copy.get("archived_ms"),
+                owners=tuple((str(key), int(node_id)) for key, node_id in document["read_from"].get("owners", ())),
             )
         except KeyError as missing:
             raise ValueError(f"it lacks {missing} of what `rescue` writes") from None
@@ -105,7 +108,8 @@ class DeclaredRescue:
         """What `to_json` wrote."""
         values = json.loads(text)
         values |= {name: tuple(values[name]) for name in ("voters", "lost")}
-        values["copies"] = tuple((node_id, directory_id) for node_id, directory_id in values["copies"])
+        for name in ("copies", "owners"):
+            values[name] = tuple((first, second) for first, second in values.get(name, ()))
         return cls(**values)
 
     def to_json(self) -> str:

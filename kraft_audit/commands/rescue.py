@@ -99,14 +99,15 @@ def rescue(
     """
     from kraft_audit.recovery.lost_quorum.rescue_procedure import procedure
     from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
-    from kraft_audit.recovery.lost_quorum.rescued_controller import config_path
+    from kraft_audit.recovery.lost_quorum.rescued_controller import client_path, config_path
 
     refuse_within(out, logs.path)
     if logs.lake is not None:
         refuse_within(out, logs.lake)
     refuse_filled(out)
-    if config_path(out).exists():
-        raise UsageError(f"--out: {config_path(out)} is there already, and would be the new controller's config")
+    for beside, what in ((config_path(out), "new controller's config"), (client_path(out), "config of Kafka's tools")):
+        if beside.exists():
+            raise UsageError(f"--out: {beside} is there already, and would be the {what}")
     endpoints = tuple(_endpoint(text) for text in endpoint or ())
     request = RescueRequest(from_node, out, node_id, endpoints, to, static, configurations_of(config))
     results = Results(output, KEYS)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
     from kraft_audit.recovery.restore.lost_state import LostLog
     from kraft_audit.recovery.restore.restore_kit import KitRequest, RestoreKit
+    from kraft_audit.recovery.restore.revoked_rights import RevokedRights
     from kraft_audit.recovery.restore.stray_logs import OldLog
     from kraft_audit.replay.cluster_state import ClusterState, Moment
 
@@ -105,6 +106,7 @@ def restore_kit(
       kraft-audit restore-kit .demo/lake --cluster divergence --only-lost
     """
     from kraft_audit.recovery.restore.restore_kit import KitRequest, kit_heading, script
+    from kraft_audit.recovery.restore.revoked_rights import removal_lines
     from kraft_audit.recovery.restore.stray_logs import old_log_steps
     from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 
@@ -132,7 +134,9 @@ def restore_kit(
             raise UsageError("--at: the log starts later, so there is no state to restore")
         made = _lost(cluster, moment, state, request, old_disks, lake) if only_lost else _whole(cluster, state, request)
         heading = list(kit_heading(cluster.title, moment, state, made.kit, made.lost))
-        lines = list(script(made.kit, heading, old_log_steps(made.old_logs, made.next_producer_id)))
+        at_end = [*old_log_steps(made.old_logs, made.next_producer_id)]
+        at_end += [line for each in made.revoked for line in removal_lines(each, request.server)]
+        lines = list(script(made.kit, heading, at_end))
         documents.append(_document(state, moment, made))
         results.add({"cluster_id": state.cluster_id, **row} for row in documents[-1]["commands"])
         if out is not None:
@@ -147,13 +151,14 @@ def restore_kit(
 class _Made:
     """A kit, the logs whose state it is (None: the cluster's own), and the old logs of the topics that it creates.
 
-    `next_producer_id`: the one that the cluster has to be above.
+    `next_producer_id`: the one that the cluster has to be above. `revoked`: rights that are there again, by log.
     """
 
     kit: RestoreKit
     lost: list[LostLog] | None
     old_logs: list[OldLog]
     next_producer_id: int | None = None
+    revoked: tuple[RevokedRights, ...] = ()
 
 
 def _whole(cluster: Cluster, state: ClusterState, request: KitRequest) -> _Made:
@@ -209,6 +214,7 @@ def _lost_by_rescue(
 
     place, lake = places
     same: dict[str, Any] = {"cluster_id": cluster.cluster_id, "redaction_key": cluster.redaction_key, "lake": lake}
+    same["named"] = declared.owners if place == declared.read_from else ()
     try:
         is_lake = looks_like_a_lake(place)
         opened = kraft_audit.open_lake(place) if is_lake else kraft_audit.open(place, **same)
@@ -236,7 +242,8 @@ def _lost_of(old: Cluster, logs: list[LostLog], state: ClusterState, request: Ki
     kit = with_notes(restore_kit(lost.wanted, request, present.topics), lost.notes)
     old_id = max((log.ended.next_producer_id or 0 for log in logs), default=0)
     is_above = (present.next_producer_id or 0) >= old_id
-    return _Made(kit, logs, old.old_logs(kit.topics, names_missing=True), next_producer_id=None if is_above else old_id)
+    old_logs = old.old_logs(kit.topics, names_missing=True)
+    return _Made(kit, logs, old_logs, None if is_above else old_id, lost.revoked)
 
 
 def _document(state: ClusterState, moment: Moment, made: _Made) -> dict[str, Any]:

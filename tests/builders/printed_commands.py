@@ -34,6 +34,8 @@ _DRILL: Final = "tests/drills/test_drills.py::test_a_drill"
 EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-metadata-quorum describe {CONTROLLER} --status": _DRILL,
     f"kafka-metadata-quorum describe {CONTROLLER} --replication": _QUORUM_TEST,
+    f"kafka-metadata-quorum describe {CONTROLLER} --command-config --status": _DRILL,
+    f"kafka-metadata-quorum describe {CONTROLLER} --command-config --replication": _DRILL,
     f"kafka-metadata-quorum remove-controller {CONTROLLER} --controller-directory-id --controller-id": _WIPE_TEST,
     f"kafka-metadata-quorum add-controller {CONTROLLER} --command-config": _WIPE_TEST,
     "kafka-storage format --cluster-id --config --no-initial-controllers": _WIPE_TEST,
@@ -53,6 +55,7 @@ EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-leader-election --all-topic-partitions {SERVER} --election-type": _DRILL,
     f"kafka-topics {SERVER} --delete --topic": _DRILL,
     f"kafka-acls {SERVER} --remove": _ACL_TEST,
+    f"kafka-configs --alter {SERVER} --delete-config --entity-name --entity-type": _DRILL,
     # Before metadata.version 3.7-IV0 controllers take no such command: a broker is asked.
     f"kafka-metadata-quorum describe {SERVER} --status": _BROKER_TEST,
     f"kafka-features upgrade {SERVER} --feature kraft.version": _BROKER_TEST,

@@ -95,17 +95,20 @@ class BackToMajority:
     def add_new(self, step: PrintedStep) -> None:
         if not self._drill.grows:
             return
-        (adding,) = step.commands
-        self._followed.run(adding, self._newest)
+        self._add(step)
         while self._new_ids:
             self._start_next()
             self._wait_until_caught_up()
-            self._followed.run(adding, self._newest)
+            self._add(step)
         for node in self._returned:
             self._cluster.joined[node.node_id] = self._newest = node
             self._wait_until_caught_up()
-            self._followed.run(adding, node)
+            self._add(step)
         wait_for("three voters", partial(self._has_voters, {node.node_id for node in self._followed.controllers}))
+
+    def _add(self, step: PrintedStep) -> None:
+        for command in step.commands:
+            self._followed.run(command, self._newest)
 
     def _has_voters(self, ids: set[int]) -> bool:
         """Whether these are the voters, and each has fetched something."""

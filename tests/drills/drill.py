@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Cut(StrEnum):
@@ -13,6 +14,8 @@ class Cut(StrEnum):
     STALE = "a voter stopped before the lost part"
     OFFSET = "--to an offset before the lost part"
     POISON = "--to the offset before a record that stops every controller"
+    BACKUP = "a backup of all controllers from before the lost part"
+    TRANSACTION = "a metadata transaction is open at the end of the copy"
 
 
 class Lost(StrEnum):
@@ -20,10 +23,27 @@ class Lost(StrEnum):
 
     CREATED = "topic created"
     DELETED = "topic deleted"
+    MADE_AGAIN = "topic made again"
+    PARTITIONS = "partitions added"
+    INTERNAL = "internal topics made"
     REASSIGNED = "topic reassigned"
     CONFIGURED = "configs changed"
     ACL = "ACLs changed"
+    RIGHTS = "credentials and quotas changed"
     REGISTERED = "broker registered"
+
+
+class Damage(StrEnum):
+    """What else happened to the disks that are left."""
+
+    NEWEST_SNAPSHOT = "its newest snapshot is corrupt"
+    NO_QUORUM_STATE = "its quorum-state is missing"
+    SNAPSHOT_ALONE = "its log is gone, a snapshot is left"
+    BATCH = "a batch in the middle of the controller's log is corrupt"
+
+
+LEAVES_LOGS: Final = frozenset({Lost.CREATED, Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL})
+"""What leaves logs that the rescued state does not know."""
 
 
 class Back(StrEnum):
@@ -44,7 +64,10 @@ class Drill:
     it. `stays_static`: a static quorum is rescued as one by --static. `old_ids`: the quorum grows by the ids that it
     lost, on fresh disks, not by new ones. `combined`: controllers are brokers in the same process; `brokers` are those
     that are none. `by_hand`: no config of an old controller is given, so its blanks are filled in by hand. `users`:
-    controllers have a second listener, for brokers, and users log in by SASL.
+    controllers have a second listener, for brokers, and users log in by SASL. `tls`: all listeners of controllers are
+    encrypted besides, and take no one without a login or a certificate. `damage`: to the disk of the controller
+    that is left. `adds_brokers`: brokers' disks are not read at first, and then added where the procedure says so.
+    Where `is_planned`, the command of the rescue is the one that `rescue-plan` prints, and it has to choose `source`.
     """
 
     name: str
@@ -67,6 +90,9 @@ class Drill:
     back: Back = Back.NONE
     by_hand: bool = False
     users: bool = False
+    tls: bool = False
+    damage: tuple[Damage, ...] = ()
+    adds_brokers: bool = False
     ci: bool = False
 
     @property
@@ -82,9 +108,18 @@ class Drill:
         return self.source in self.broker_ids
 
     @property
+    def is_brought_back(self) -> bool:
+        """Whether copies show the lost part, brokers' backups at last, so that all of it is back in the end."""
+        return not self.alone or bool(LEAVES_LOGS & set(self.lost))
+
+    @property
+    def is_planned(self) -> bool:
+        return bool(self.damage) or self.cut in (Cut.BACKUP, Cut.TRANSACTION)
+
+    @property
     def gone(self) -> list[int]:
         """The controllers that are lost: all but a minority, or all where a broker's copy is what is left."""
-        if self.from_broker:
+        if self.cut is Cut.BACKUP or (self.from_broker and not self.damage):
             return self.voter_ids
         left = self.voter_ids[-(self.voters // 2) :]
         return [node for node in self.voter_ids if node not in left]
@@ -97,23 +132,36 @@ class Drill:
     def story(self) -> str:
         """The drill in words."""
         kind = "static" if self.is_static else "dynamic"
-        left = "brokers only" if self.from_broker else f"{len(self.voter_ids) - len(self.gone)} of {self.voters} left"
+        left = (
+            "brokers only"
+            if self.from_broker and not self.damage
+            else f"{len(self.voter_ids) - len(self.gone)} of {self.voters} left"
+        )
         brokers = f"{self.brokers} broker{'s' * (self.brokers > 1)}"
         if self.combined:
             brokers = f"broker and controller in one process{f', {brokers} more' * (self.brokers > 0)}"
         parts = [f"{kind}, {left}, {brokers}"]
         if self.cut is not Cut.END:
             parts.append(self.cut.value)
+        parts += self.damage
         if self.lost:
             parts.append("lost: " + ", ".join(self.lost))
-        flags = {"brokers' disks not read": self.alone} | {
+        is_added = self.alone and self.is_brought_back and not self.adds_brokers
+        flags = {
+            "brokers' disks not read": self.alone and not self.is_brought_back,
+            "brokers' disks added when they are stopped": self.adds_brokers,
+            "brokers' backups added when strays are found": is_added,
             "other id and endpoint": self.moved,
             "--static": self.stays_static,
             "ELR": self.elr,
             "own snapshots": self.snapshots,
         }
         flags |= {"producer across it": self.producing, "grows by old ids": self.grows and self.old_ids}
-        flags |= {"config by hand": self.by_hand, "a user without rights, two controller listeners": self.users}
+        flags |= {
+            "config by hand": self.by_hand,
+            "a user without rights, two controller listeners": self.users,
+            "SASL_SSL and SSL": self.tls,
+        }
         parts += [text for text, holds in flags.items() if holds]
         if self.back is not Back.NONE:
             parts.append(f"returns: {self.back}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.drills.drill import Back, Cut, Drill, Lost
+from tests.drills.drill import Back, Cut, Damage, Drill, Lost
 
 DATA: Final = (Lost.CREATED, Lost.DELETED, Lost.REASSIGNED)
 """What touches the brokers' own logs."""
 SETTINGS: Final = (Lost.CONFIGURED, Lost.ACL)
+STRAYS: Final = (Lost.MADE_AGAIN, Lost.PARTITIONS, Lost.INTERNAL)
+NIGHT: Final = (Lost.CREATED, Lost.PARTITIONS, Lost.CONFIGURED, Lost.ACL)
+"""What was done since the nightly backup."""
 DRILLS: Final = (
     # One of three is left
     Drill("dynamic", "4.3.1", ci=True),
@@ -19,12 +22,15 @@ DRILLS: Final = (
     Drill("dynamic-3.9", "3.9.2", brokers=2, producing=True),
     Drill("dynamic-3.9.0", "3.9.0"),
     Drill("dynamic-4.1", "4.1.1", elr=True),
+    Drill("dynamic-4.4", "4.4.0", brokers=2, elr=True),
     Drill("static", "4.3.1", is_static=True),
     Drill("static-3.9", "3.9.2", is_static=True, brokers=2, producing=True),
     Drill("static-3.9.0", "3.9.0", is_static=True),
     Drill("static-moved", "4.0.2", is_static=True, moved=True, alone=True),
     Drill("authorizer", "4.3.1", brokers=2, users=True),
     Drill("authorizer-by-hand", "4.3.1", users=True, by_hand=True, moved=True),
+    Drill("listeners-tls", "4.3.1", users=True, tls=True, ci=True),
+    Drill("listeners-static", "4.3.1", is_static=True, users=True),
     Drill("static-by-hand", "3.9.2", is_static=True, by_hand=True),
     # Two of five are left, and brokers only
     Drill("two-of-five", "4.3.1", voters=5, source=4),
@@ -40,10 +46,29 @@ DRILLS: Final = (
     Drill("stale-registered", "3.9.2", brokers=2, cut=Cut.STALE, lost=(Lost.REGISTERED, Lost.REASSIGNED)),
     Drill("stale-static", "4.3.1", brokers=2, is_static=True, cut=Cut.STALE, lost=DATA, producing=True),
     Drill("stale-static-3.9", "3.9.2", is_static=True, cut=Cut.STALE, lost=(Lost.DELETED,), snapshots=True),
+    Drill("stale-strays", "4.3.1", brokers=2, cut=Cut.STALE, lost=STRAYS, ci=True),
+    Drill("stale-rights", "4.3.1", cut=Cut.STALE, lost=(Lost.RIGHTS, Lost.ACL)),
     Drill("to-offset", "4.3.1", brokers=2, cut=Cut.OFFSET, lost=(Lost.CREATED, Lost.REASSIGNED)),
     Drill("to-offset-snapshots", "3.9.2", cut=Cut.OFFSET, lost=SETTINGS, moved=True, snapshots=True),
     Drill("poisoned", "4.3.1", cut=Cut.POISON, brokers=2, lost=(Lost.DELETED, Lost.ACL)),
     Drill("poisoned-static", "3.9.2", is_static=True, cut=Cut.POISON),
+    # Copies are older than the cluster, or damaged
+    Drill("night-old", "4.3.1", brokers=2, cut=Cut.BACKUP, lost=NIGHT, alone=True, source=1),
+    Drill(
+        "night-old-brokers",
+        "4.3.1",
+        brokers=2,
+        cut=Cut.BACKUP,
+        lost=NIGHT,
+        alone=True,
+        adds_brokers=True,
+        source=1,
+        ci=True,
+    ),
+    Drill("damaged-files", "4.3.1", damage=(Damage.NEWEST_SNAPSHOT, Damage.NO_QUORUM_STATE), snapshots=True),
+    Drill("damaged-log", "4.3.1", damage=(Damage.BATCH,), source=101),
+    Drill("snapshot-alone", "4.3.1", damage=(Damage.SNAPSHOT_ALONE,), snapshots=True, alone=True),
+    Drill("open-transaction", "4.3.1", cut=Cut.TRANSACTION, alone=True),
     # The old majority returns
     Drill("returns", "4.3.1", back=Back.AFTER),
     Drill("returns-moved", "4.0.2", moved=True, back=Back.AFTER),

@@ -34,6 +34,9 @@ SETTINGS: Final[Mapping[str, object]] = {
     "replica.lag.time.max.ms": 4000,
     "offsets.topic.num.partitions": 1,
     "offsets.topic.replication.factor": 1,
+    "transaction.state.log.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
     "auto.create.topics.enable": "false",
 }
 """Small and quick. `file.delete.delay.ms` is short: a broker that deletes what it should keep does it at once."""

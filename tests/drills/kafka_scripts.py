@@ -10,12 +10,9 @@ the JVM into the background and changes nothing else.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-
-from kraft_audit.rules.columns.kafka_commands import CONFIG
 
 
 def scripts_of(release: str) -> Path | None:
@@ -24,17 +21,15 @@ def scripts_of(release: str) -> Path | None:
     return home / "bin" if any((home / "libs").glob(f"kafka-clients-{release}.jar")) else None
 
 
-def run_script(scripts: Path, command: str, properties: Path | None) -> str:
+def run_script(scripts: Path, command: str, console: Path) -> str:
     """What a command printed, run in a folder where controller.properties is the node's config; it has to succeed."""
     tool = command.split(" ", 1)[0]
     with tempfile.TemporaryDirectory() as folder:
-        if properties is not None:
-            shutil.copy(properties, Path(folder) / CONFIG)
         named = f'{tool}() {{ "{scripts / tool}.sh" "$@"; }}\n{command}'
         environment = {"PATH": os.environ["PATH"], "LOG_DIR": folder, "KAFKA_HEAP_OPTS": "-Xmx256m"}
         ran = subprocess.run(
             ["bash", "-euc", named],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
+            cwd=console, env=environment, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
     assert ran.returncode == 0, (command, ran.stdout[-1500:], ran.stderr[-1500:])
     return ran.stdout

@@ -9,7 +9,7 @@ from typing import Final
 INDENT: Final = " " * 6
 STEP: Final = re.compile(r"[0-9]+\. +(.*)")
 SETTING: Final = re.compile(r"[a-z.]+=.*")
-COMMAND: Final = re.compile(r"(?:[A-Z_]+=\S+ )?(kafka-[a-z-]+|kraft-audit|cp|mv|rm|printf|bash|find) .*")
+COMMAND: Final = re.compile(r"(?:[A-Z_]+=\S+ )?(kafka-[a-z-]+|kraft-audit|cat|cp|mv|rm|printf|bash|find) .*")
 NOTES: Final = "To know:"
 LATER: Final = "Later, back to a majority:"
 NOTE: Final = re.compile(r"(?:([0-9]+)\.)? +(.*)")

@@ -6,26 +6,31 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
 from kraft_audit.rules.columns.kafka_commands import CONFIG
 from tests.builders.printed_commands import EXECUTED_BY, kind_of
-from tests.drills.drill import Cut, Drill, Lost
+from tests.drills.altered_disks import OPEN_TRANSACTION, POISON, append_alike, do_damage, newest_snapshot
+from tests.drills.drill import Cut, Damage, Drill, Lost
 from tests.drills.kafka_node import KafkaNode
 from tests.drills.kafka_scripts import run_script, scripts_of
-from tests.drills.poisoned_record import poison
 from tests.drills.tool_jvm import ToolJvm
-from tests.drills.users import BROKERS, log_in
+from tests.drills.users import BROKERS, encrypt, log_in, login_of_drill, make_keys
 
 PATIENCE_S: Final = 90
 RECORDS: Final = 60
 COMPARED: Final = ("partition", "config", "acl", "quota", "credential", "feature")
-LEFT_OUT: Final = ("__consumer_offsets", "kraft.version")
-"""A topic that clients bring about, and the feature that a rescue raises."""
+INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+"""Topics that clients bring about."""
+LEFT_OUT: Final = (*INTERNAL, "kraft.version")
+"""And the feature that a rescue raises."""
+GROUP: Final = "readers"
+Offsets = dict[tuple[str, ...], int]
 SNAPSHOT_BYTES: Final = 3_000
+SNAPSHOT_INTERVAL_MS: Final = 2_000
 _Found = TypeVar("_Found")
 State = set[tuple[str, ...]]
 
@@ -44,8 +49,9 @@ def wait_for(what: str, ask: Callable[[], _Found | None], patience_s: float = PA
 class RealCluster:
     """The nodes of a drill; `nodes` is the folder with the disks that are left, `gone` the one of those that are not.
 
-    `truth` is what the cluster's Admin client said at the cut, `cut_offset` where that is, `acknowledged` what
-    producers were promised by topic, `kinds_run` the kinds of printed commands that ran.
+    `truth` is what the cluster's Admin client said at the cut, `cut_offset` where that is, and `ended` what it said in
+    the end. `acknowledged` is what producers were promised by topic, `log_ends` where the partitions' logs end, and
+    `committed` what the group committed. `kinds_run` are the kinds of printed commands that ran.
     """
 
     def __init__(self, drill: Drill, work: Path, classpath: str, tools: ToolJvm, archive: Path | None) -> None:
@@ -56,7 +62,10 @@ class RealCluster:
         self.archive = archive
         self.cluster_id = new_directory_id()
         self.nodes, self.gone = work / "nodes", work / "gone"
+        self.backup = work / "nightly-backup"
         self.gone.mkdir(parents=True)
+        self.keys = make_keys(work) if drill.tls else None
+        self.login = () if self.keys is None else (str(login_of_drill(work, self.keys)),)
         self.controllers = {node: self._node(node, drill.controller_role) for node in drill.voter_ids}
         self.only_brokers = {node: self._node(node, "broker") for node in drill.broker_ids}
         self.brokers = {**(self.controllers if drill.combined else {}), **self.only_brokers}
@@ -66,6 +75,8 @@ class RealCluster:
         self.ended: State = set()
         self.cut_offset = 0
         self.acknowledged: dict[str, list[str]] = {}
+        self.log_ends: Offsets = {}
+        self.committed: Offsets = {}
         self.kinds_run: set[str] = set()
         self.point_to(self.controllers.values())
 
@@ -73,10 +84,14 @@ class RealCluster:
         node = KafkaNode(self.work, node_id, role, self.classpath, {}, self.archive)
         if self.drill.snapshots:
             node.extra["metadata.log.max.record.bytes.between.snapshots"] = SNAPSHOT_BYTES
+        if Damage.SNAPSHOT_ALONE in self.drill.damage:
+            node.extra["metadata.log.max.snapshot.interval.ms"] = SNAPSHOT_INTERVAL_MS
         if self.drill.combined:
             node.extra["offsets.topic.replication.factor"] = len(self.drill.voter_ids)
         if self.drill.users:
             log_in(node)
+        if self.keys is not None:
+            encrypt(node, self.keys)
         return node
 
     def new_controller(self, node_id: int, quorum: dict[str, str], role: str | None = None) -> KafkaNode:
@@ -89,16 +104,31 @@ class RealCluster:
 
     def point_to(self, controllers: Collection[KafkaNode]) -> None:
         """Every node's config names these controllers from its next start on."""
-        servers = ",".join(node.place for node in controllers)
-        quorum = {"controller.quorum.bootstrap.servers": servers}
-        if self.drill.is_static:
-            quorum = {"controller.quorum.voters": ",".join(f"{node.node_id}@{node.place}" for node in controllers)}
+        quorum = self._quorum({node.node_id: node.place for node in controllers})
         for node in self.all_nodes:
             node.quorum = dict(quorum)
         if self.drill.users:  # brokers look for controllers at the listener that is theirs
-            places = ",".join(f"127.0.0.1:{node.more_listeners[BROKERS]}" for node in controllers)
+            places = {node.node_id: f"127.0.0.1:{node.more_listeners[BROKERS]}" for node in controllers}
             for broker in self.only_brokers.values():
-                broker.quorum = {"controller.quorum.bootstrap.servers": places}
+                broker.quorum = self._quorum(places)
+
+    def _quorum(self, places: Mapping[int, str]) -> dict[str, str]:
+        if self.drill.is_static:
+            return {"controller.quorum.voters": ",".join(f"{node}@{place}" for node, place in places.items())}
+        return {"controller.quorum.bootstrap.servers": ",".join(places.values())}
+
+    @property
+    def read(self) -> Path:
+        """What the rescue reads."""
+        drill = self.drill
+        if drill.cut is Cut.BACKUP:
+            return self.backup
+        return self.nodes / f"{drill.controller_role}-{drill.source}" if self.is_one_disk else self.nodes
+
+    @property
+    def is_one_disk(self) -> bool:
+        """Whether only the disk of the copy is read, and not a folder of several."""
+        return self.drill.alone and self.drill.cut is not Cut.BACKUP
 
     @property
     def all_nodes(self) -> list[KafkaNode]:
@@ -143,11 +173,20 @@ class RealCluster:
         kind = kind_of(command)
         assert kind in EXECUTED_BY, (kind, command)
         self.kinds_run.add(kind)
-        properties = CONFIG if node is None else str(node.write_properties())
+        folder = self.console(node)
         scripts = scripts_of(self.drill.release)
         if scripts is not None:
-            return run_script(scripts, command, None if node is None else Path(properties))
-        return self.tools.must_run([properties if word == CONFIG else word for word in shlex.split(command)])
+            return run_script(scripts, command, folder)
+        words = shlex.split(command)
+        return self.tools.must_run([str(folder / word) if word.endswith(".properties") else word for word in words])
+
+    def console(self, node: KafkaNode | None) -> Path:
+        """The folder in which printed commands run, as on the host of a node."""
+        folder = self.work / "console"
+        folder.mkdir(exist_ok=True)
+        if node is not None:
+            shutil.copy(node.write_properties(), folder / CONFIG)
+        return folder
 
     # What can be asked
 
@@ -157,7 +196,7 @@ class RealCluster:
 
     def quorum(self, *controllers: KafkaNode) -> dict[str, list[list[str]]]:
         """The leader, voters and observers that these controllers name; empty where none answers."""
-        answer = self.tools.ask("quorum", ",".join(node.place for node in controllers))
+        answer = self.tools.ask("quorum", ",".join(node.place for node in controllers), *self.login)
         found: dict[str, list[list[str]]] = {}
         for kind, *values in answer.rows if answer.code == 0 else ():
             found.setdefault(kind, []).append(values)
@@ -257,6 +296,20 @@ class RealCluster:
         )
         self.acl("--add", "--allow-principal", "User:alice", "--operation", "Read", "--topic", "orders")
         self.acl("--add", "--allow-principal", "User:mallory", "--operation", "Write", "--topic", "orders")
+        if Lost.RIGHTS in self.drill.lost:
+            for name in ("dave", "erin"):
+                self.scram(name, "--add-config", f"SCRAM-SHA-256=[iterations=4096,password=of-{name}]")
+                self.scram(name, "--add-config", "producer_byte_rate=1000000")
+        if Lost.INTERNAL not in self.drill.lost:
+            self.commit("orders", 20)
+
+    def scram(self, user: str, *change: str) -> None:
+        """Changes credentials or quotas of a user."""
+        self.configs("--entity-type", "users", "--entity-name", user, *change)
+
+    def commit(self, topic: str, offset: int) -> None:
+        """The group has read each partition below an offset."""
+        self.tools.must_ask("commit", self.server, GROUP, topic, str(offset))
 
     def configs(self, *options: str) -> None:
         self.tools.must_run(["kafka-configs", "--bootstrap-server", self.server, "--alter", *options])
@@ -269,6 +322,27 @@ class RealCluster:
         self.wait_for_followers([*self.controllers, *self.brokers])
         self.truth = wait_for("a state that rests", self.resting_state)
         self.cut_offset = self.end_offset()
+        self.remember_offsets()
+        if Damage.SNAPSHOT_ALONE in self.drill.damage:
+            left = next(node for node_id, node in self.controllers.items() if node_id not in self.drill.gone)
+            wait_for("a snapshot of all of it", lambda: self._snapshot_end(left) >= self.cut_offset)
+
+    @staticmethod
+    def _snapshot_end(node: KafkaNode) -> int:
+        snapshot = newest_snapshot(node.log_dir)
+        return 0 if snapshot is None else int(snapshot.name[:20])
+
+    def remember_offsets(self) -> None:
+        """Takes down where logs end, and what the group committed."""
+        self.log_ends, self.committed = self.ends_of_logs(), self.committed_offsets()
+
+    def ends_of_logs(self) -> Offsets:
+        rows = self.tools.must_ask("ends", self.server).rows
+        return {(topic, number): int(end) for topic, number, end in rows if topic not in INTERNAL}
+
+    def committed_offsets(self) -> Offsets:
+        rows = self.tools.must_ask("committed", self.server, GROUP).rows
+        return {(topic, number): int(offset) for topic, number, offset in rows}
 
     @property
     def data_brokers(self) -> tuple[int, int]:
@@ -276,56 +350,14 @@ class RealCluster:
         ids = self.only_brokers or [node for node in self.brokers if node not in self.drill.gone]
         return min(ids), max(ids)
 
-    def live_on(self) -> None:
-        """The part that is lost, of which brokers know."""
-        lost, (first, last) = self.drill.lost, self.data_brokers
-        if Lost.REGISTERED in lost:
-            self._register_again()
-        if Lost.CREATED in lost:
-            self.topic("fresh", "--replica-assignment", f"{first},{last}")
-            self.send("fresh", "fresh-")
-        if Lost.DELETED in lost:
-            self.tools.must_run(["kafka-topics", "--bootstrap-server", self.server, "--delete", "--topic", "doomed"])
-        if Lost.REASSIGNED in lost:
-            self._reassign("moved", last)
-        if Lost.CONFIGURED in lost:
-            self.configs("--entity-type", "topics", "--entity-name", "orders", "--add-config", "retention.ms=3600000")
-        if Lost.ACL in lost:
-            self.acl("--remove", "--allow-principal", "User:mallory", "--operation", "Write", "--topic", "orders")
-            self.acl("--add", "--allow-principal", "User:carol", "--operation", "Read", "--topic", "orders")
-        if self.drill.cut is not Cut.END:
-            self.send("orders", "later-")
-            self.wait_for_followers([node_id for node_id, node in self.brokers.items() if node.is_running])
-            time.sleep(6)  # a deleted or moved log leaves its broker's disk (file.delete.delay.ms)
-            self.ended = self.state()
-
-    def _register_again(self) -> None:
-        node = self.brokers[self.data_brokers[1]]
-        node.stop()
-        node.start()
-        self.wait_for_brokers(self.brokers)
-
-    def _reassign(self, topic: str, target: int) -> None:
-        plan = self.work / "reassignment.json"
-        plan.write_text(
-            f'{{"version": 1, "partitions": [{{"topic": "{topic}", "partition": 0, "replicas": [{target}]}}]}}'
-        )
-        words = ["kafka-reassign-partitions", "--bootstrap-server", self.server, "--reassignment-json-file", str(plan)]
-        self.tools.must_run([*words, "--execute"])
-
-        def is_moved() -> bool:
-            rows = self.tools.must_ask("topics", self.server).rows
-            return any(row[1] == topic and row[4] == str(target) for row in rows)
-
-        wait_for(f"{topic} on {target}", is_moved)
-        self.send(topic, "after-move-")
-
     def lose_majority(self) -> None:
         """The lost controllers' disks leave `nodes`; what is left of the controllers stops."""
         if self.drill.cut is Cut.POISON:
             self._poison()
         for node in self.controllers.values():
             node.kill()
+        if self.drill.cut is Cut.TRANSACTION:
+            append_alike([node.log_dir for node in self.controllers.values()], *OPEN_TRANSACTION)
         if not self.drill.alone:  # a disk is not read while a process holds it
             for broker in self.brokers.values():
                 broker.kill()
@@ -334,6 +366,18 @@ class RealCluster:
             shutil.move(node.log_dir, self.gone / node.log_dir.name)
             node.log_dir = self.gone / node.log_dir.name
             self.brokers.pop(node_id, None)
+        for damage in self.drill.damage:
+            for node_id in self.drill.voter_ids:
+                if node_id not in self.drill.gone:
+                    do_damage(self.controllers[node_id].log_dir, damage)
+
+    def back_up_controllers(self) -> None:
+        """Copies their disks while they run, as nightly jobs do."""
+        self.backup.mkdir()
+        for node in self.controllers.values():
+            node.pause()
+            shutil.copytree(node.log_dir, self.backup / node.log_dir.name)
+            node.go_on()
 
     def _poison(self) -> None:
         """Every controller gets a record that it cannot apply, and a majority ends of it.
@@ -343,7 +387,7 @@ class RealCluster:
         for node in self.controllers.values():
             node.kill()
         nodes = list(self.controllers.values())
-        poison([node.log_dir for node in nodes])
+        append_alike([node.log_dir for node in nodes], POISON)
         for node in nodes:
             node.start()
         wait_for("a majority to end", lambda: 2 * sum(each.is_running for each in nodes) < len(nodes))

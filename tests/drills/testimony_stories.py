@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import struct
 import time
@@ -12,7 +13,7 @@ from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
 from tests.builders.live_log import whole_batches
 from tests.drills.advised_operator import NO, UNDECIDED, YES, Operator, Said
 from tests.drills.kafka_node import KafkaNode, quiet_port
-from tests.drills.real_cluster import wait_for
+from tests.drills.real_cluster import RealCluster, wait_for
 
 LATE: Final = "doomed"
 """The topic that `RealCluster.live` creates last."""
@@ -125,7 +126,11 @@ def controllers_emptied_and_started(operator: Operator) -> None:
     operator.copy_disks()
     check = operator.check()
     assert check.code == 1
-    operator.rescue(operator.take(check, "rescue-plan"))
+    kept, new = [command for command in check.commands if command.startswith("kraft-audit rescue-plan ")]
+    assert "orders) live only on nodes 101 and 102" in check.text, check
+    assert "(no topic) live only on nodes 1, 2 and 3" in check.text, check
+    assert (kept.rpartition(":")[2], new.rpartition(":")[2]) == ("101", "1"), "whoever knows the topics can choose"
+    operator.rescue(operator.ask(*shlex.split(kept)[1:]))
 
 
 def _empty_controllers(operator: Operator) -> None:
@@ -228,9 +233,7 @@ def majority_dead(operator: Operator) -> None:
     leader = operator.leads(1, 2, 3)
     alone, other = sorted(nodes.keys() - {leader})
     nodes[alone].pause()
-    cluster.topic("late", "--replica-assignment", str(min(cluster.brokers)))
-    cluster.send("late", "late-")
-    cluster.truth = wait_for("a state that rests", cluster.resting_state)
+    _commit_late(cluster)
     for node_id in (leader, other):
         nodes[node_id].kill()
     nodes[alone].go_on()
@@ -242,6 +245,40 @@ def majority_dead(operator: Operator) -> None:
     assert "the others wrote nothing more before its last election, and are dead" in with_times.text, with_times
     operator.follow(operator.take(said, f"may-i start {leader}"))
     operator.start_the_rest()
+
+
+def disk_went_back(operator: Operator) -> None:
+    """A voter's disk is restored from a backup, and a capture from before that lies beside the newest one"""
+    cluster = operator.cluster
+    nodes, backup, captures = cluster.controllers, cluster.work / "backup", cluster.work / "captures"
+    nodes[1].stop()
+    operator.leads(2, 3)
+    nodes[3].pause()
+    shutil.copytree(nodes[3].log_dir, backup)
+    nodes[3].go_on()
+    _commit_late(cluster)
+    captures.mkdir()
+    cluster.copy_disks(captures / "2026-11-28")
+    cluster.kill_all()
+    shutil.rmtree(nodes[3].log_dir)
+    shutil.move(backup, nodes[3].log_dir)
+    cluster.copy_disks(captures / "2026-11-29")
+    said = operator.ask("may-i", "start", 1, captures, "--stopped", f"2,{min(cluster.brokers)}")
+    assert said.verdict == NO, said
+    assert "The disk of node 3 went back between captures 2026-11-28 and 2026-11-29" in said.text, said
+    with operator.against(said):
+        _start(nodes[node] for node in (1, 3))
+        operator.leads(1, 3)
+        assert all(operator.lacks(nodes[node], "late") for node in (1, 3))
+    operator.follow(operator.ask("may-i", "start", 2, captures, "--stopped", f"1,3,{min(cluster.brokers)}"))
+    operator.start_the_rest()
+
+
+def _commit_late(cluster: RealCluster) -> None:
+    """A topic with records, which one controller does not know."""
+    cluster.topic("late", "--replica-assignment", str(min(cluster.brokers)))
+    cluster.send("late", "late-")
+    cluster.truth = wait_for("a state that rests", cluster.resting_state)
 
 
 def undecided_alone(operator: Operator, alone: int, leader: int) -> Said:

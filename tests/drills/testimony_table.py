@@ -46,6 +46,7 @@ TESTIMONY_DRILLS: Final = (
     TestimonyDrill("controllers-emptied-started", "4.3.1", story.controllers_emptied_and_started, brokers=2),
     TestimonyDrill("foreign-disk", "4.3.1", story.foreign_disk, ci=True),
     TestimonyDrill("set-aside-voter", "4.3.1", story.set_aside_voter),
+    TestimonyDrill("disk-went-back", "4.3.1", story.disk_went_back),
     TestimonyDrill("voter-cut-off", "3.9.2", story.voter_cut_off),
     TestimonyDrill("majority-dead", "3.9.2", story.majority_dead),
 )

@@ -19,6 +19,10 @@ from kraft_audit.rules.columns.kafka_commands import format_disk
 from kraft_audit.text.readable import any_of, listed, nouns
 
 FORGET_VOTERS: Final = 'rm -f "$BROKER_DIR"/__cluster_metadata-0/quorum-state'
+LOGIN_UNKNOWN: Final = (
+    " If the controllers took SASL or SSL alone, add --command-config FILE to every command below that asks one: FILE "
+    "holds security.protocol, and what that needs."
+)
 FAMILIES: Final = ("ssl.", "sasl.", "listener.name.", "delegation.token.", "config.providers")
 """What keys begin with that a controller has to have as the old one had them."""
 
@@ -67,6 +71,8 @@ def first_start(rescue: Rescue) -> Steps:
     """The rescued controller starts, with the old one's own file, or with blanks that keep it from starting open."""
     node, config = rescue.node, rescue.config
     protocols = f" It listens on {listed(config.protocols)}." if config.protocols else ""
+    if config.client is not None:
+        protocols += f" {_login_of_tools(config)}"
     if config.path is not None:
         text = _with_own_file(config, node.node_id)
     else:
@@ -79,6 +85,21 @@ def first_start(rescue: Rescue) -> Steps:
         f"Move {rescue.out} to the controller's host{beside} do not format it, and start the controller with this "
         f"config. Give the dir to the user that runs Kafka. {key} names the place where it is now: change that if you "
         "move it elsewhere."
+    )
+
+
+def _login_of_tools(config: ControllerConfig) -> str:
+    if config.path is not None:
+        missing = ""
+        if config.client_lacks_login:
+            missing = " Add sasl.jaas.config to it: the login stands in a JAAS file of the old host."
+        return (
+            f"Kafka's tools log in as the controller does, with {config.client}: passwords are in it, and on another "
+            f"host they need that file and its keystores too.{missing}"
+        )
+    return (
+        f"Kafka's tools need {config.client} to log in there: write security.protocol, sasl.mechanism, "
+        "sasl.jaas.config and the ssl.truststore lines into it, as far as the protocol wants them."
     )
 
 
@@ -109,6 +130,7 @@ def _by_hand(rescue: Rescue) -> str:
     source, voters = rescue.config.source, rescue.plan.voters
     owner = rescue.node.node_id if rescue.node.node_id in voters or not voters else voters[0]
     known = "no config of an old controller was read"
+    login = "" if rescue.config.protocols else LOGIN_UNKNOWN
     if source is not None:
         known = f"{source} holds only some settings of the old controller"
     return (
@@ -118,7 +140,7 @@ def _by_hand(rescue: Rescue) -> str:
         "first. Remove such a line only if they had none: Kafka does not start while one is left. Add every line of "
         f"theirs that begins with {any_of(FAMILIES)}. Without the authorizer any user may create and delete topics. "
         "Without the policies every topic and config is accepted, and without its secret key no delegation token is "
-        "valid."
+        f"valid.{login}"
     )
 
 

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from kraft_audit.recovery.lost_quorum.client_config import (
+    BY_HAND,
+    PLAINTEXT,
+    client_data,
+    client_values,
+    lacks_login,
+    protocol_of,
+)
 from kraft_audit.recovery.lost_quorum.own_files import OwnFile
 from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode
 from kraft_audit.recovery.lost_quorum.rescued_endpoints import addresses_in
@@ -48,7 +56,9 @@ class ControllerConfig:
     `path` is where it was written, and `source` the file of node `source_id` that it is but for `lines`, which replace
     what that file has under their keys, and `removed`. Where no whole file is known `path` is None: `lines` are then
     all that is known, blanks included, and `source` a file of which only some settings were kept.
-    `protocols` are LISTENER:PROTOCOL, as far as known.
+    `protocols` are LISTENER:PROTOCOL, as far as known. `client` is the config with which Kafka's tools log in at the
+    controller, beside `path` or to be written by hand; None where they need none, or nothing says that they do.
+    With `client_lacks_login` the login of that stands in a file of the old controller's host.
     """
 
     path: str | None
@@ -57,6 +67,17 @@ class ControllerConfig:
     lines: tuple[str, ...]
     removed: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
+    client: str | None = None
+    client_lacks_login: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFiles:
+    """The config, and what to write: to its `path` and to its `client`; None where no whole file is known."""
+
+    config: ControllerConfig
+    data: bytes | None = field(default=None, repr=False)
+    client_data: bytes | None = field(default=None, repr=False)
 
 
 def file_to_go_on_with(files: Mapping[int, OwnFile], named: Collection[int], ids: Sequence[int]) -> OwnFile | None:
@@ -75,9 +96,16 @@ def file_to_go_on_with(files: Mapping[int, OwnFile], named: Collection[int], ids
 
 
 def controller_config(
-    node: RescuedNode, file: OwnFile | None, *, path: str, log_dir: str, is_combined: bool, is_moved: bool
-) -> tuple[ControllerConfig, bytes | None]:
-    """The config and, where an old controller's whole file is known, what is to be written to `path`.
+    node: RescuedNode,
+    file: OwnFile | None,
+    *,
+    path: str,
+    client: str,
+    log_dir: str,
+    is_combined: bool,
+    is_moved: bool,
+) -> ConfigFiles:
+    """The config and, where an old controller's whole file is known, what is to be written to `path` and `client`.
 
     `log_dir` is where the rescued dir is, `is_moved` whether the node has another id or endpoint than before. Raises
     ConfigError.
@@ -85,10 +113,14 @@ def controller_config(
     protocols = () if file is None else file.configuration.security_protocols
     names = {endpoint.name for endpoint in node.endpoints}
     protocols = tuple(each for each in protocols if each.partition(":")[0] in names)
+    listener = node.endpoints[0].name
+    protocol = protocol_of(listener, protocols)
+    needs_login = protocol not in (None, PLAINTEXT)
     if file is None or file.data is None:
         lines = tuple(_by_hand(node, file, log_dir, is_combined=is_combined))
         source, source_id = (None, None) if file is None else (file.place, file.node_id)
-        return ControllerConfig(None, source, source_id, lines, protocols=protocols), None
+        named = BY_HAND if needs_login else None
+        return ConfigFiles(ControllerConfig(None, source, source_id, lines, protocols=protocols, client=named))
     own = dict(parse_properties(file.data))
     wanted = {
         "process.roles": COMBINED if is_combined else CONTROLLER,
@@ -102,10 +134,22 @@ def controller_config(
     values = {key: value for key, value in wanted.items() if not _is_same(key, own.get(key), value)}
     try:
         data = with_entries(file.data, values, removed=removed, comment="kraft-audit rescue: what differs from it")
+        login = client_values(listener, protocol, file.data) if protocol is not None and needs_login else None
+        login_data = None if login is None else client_data(login)
     except CodecError as problem:
         raise ConfigError(f"{file.place}: {problem.detail}") from None
     lines = tuple(f"{key}={value}" for key, value in values.items())
-    return ControllerConfig(path, file.place, file.node_id, lines, tuple(removed), protocols), data
+    config = ControllerConfig(
+        path,
+        file.place,
+        file.node_id,
+        lines,
+        tuple(removed),
+        protocols,
+        client=None if login is None else client,
+        client_lacks_login=login is not None and lacks_login(login),
+    )
+    return ConfigFiles(config, data, login_data)
 
 
 def quorum(node: RescuedNode) -> dict[str, str]:
@@ -175,14 +219,15 @@ def _by_hand(node: RescuedNode, file: OwnFile | None, log_dir: str, *, is_combin
 
     A combined node has its data, so its config is there too: only what differs from that.
     """
+    values: dict[str, str] = {}
     if not is_combined:
+        values = {"process.roles": CONTROLLER, "node.id": str(node.node_id)}
         yield from _known_or_blank(FIRST_BLANKS, file)
         yield f"listeners={','.join(endpoint.address for endpoint in node.endpoints)}"
         yield f"controller.listener.names={','.join(endpoint.name for endpoint in node.endpoints)}"
         yield from _known_or_blank(BLANKS, file)
         kept = {} if file is None else dict(file.configuration.settings)
         yield from (f"{key}={kept[key]}" for key in ALSO_KEPT if kept.get(key))
-    values = {"process.roles": COMBINED if is_combined else CONTROLLER, "node.id": str(node.node_id)}
     for key, value in {**values, **quorum(node), **_log_dirs(log_dir, is_combined=is_combined)}.items():
         yield f"{key}={value}"
 

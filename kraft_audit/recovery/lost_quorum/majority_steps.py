@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from typing import Final
 
 from kraft_audit.recovery.lost_quorum.config_steps import brokers_of, forget_voters
 from kraft_audit.recovery.lost_quorum.procedure_step import (
     ProcedureStep,
     Steps,
+    bootstrap_option,
     controller_option,
     is_combined,
     quorum_line,
 )
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
 from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
-from kraft_audit.rules.columns.kafka_commands import add_controller, format_disk
+from kraft_audit.rules.columns.kafka_commands import CONFIG, add_controller, format_disk
 from kraft_audit.text.readable import listed
+
+JOINED_CONFIG: Final = "joining.properties"
+"""Stands for a file with a new controller's properties and the login of the tools."""
 
 
 def static_majority(rescue: Rescue) -> Steps:
@@ -84,7 +89,21 @@ def dynamic_majority(rescue: Rescue) -> Steps:
         f"Its LogEndOffset is then above {rescue.offset}.",
         commands=(f"kafka-metadata-quorum {controller_option(rescue)} describe --replication",),
     )
-    yield ProcedureStep(
-        "Only then add it, with its own config. Begin the next one after that.",
-        commands=(add_controller(controller_option(rescue)),),
+    yield _addition(rescue)
+
+
+def _addition(rescue: Rescue) -> ProcedureStep:
+    """The tool reads the new voter from the file by which it logs in (MetadataQuorumCommand, Kafka 4.3)."""
+    client = rescue.config.client
+    if client is None:
+        return ProcedureStep(
+            "Only then add it, with its own config. Begin the next one after that.",
+            commands=(add_controller(bootstrap_option(rescue)),),
+        )
+    return ProcedureStep(
+        "Only then add it, with its own config and the login of the tools in one file. Begin the next one after that.",
+        commands=(
+            f"cat {CONFIG} {shlex.quote(client)} > {JOINED_CONFIG}",
+            add_controller(bootstrap_option(rescue), JOINED_CONFIG),
+        ),
     )

@@ -6,24 +6,39 @@ pasted by mistake, it leaves out a disk that may hold the better copy, and a sec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kraft_audit.capture.plan import ReplicaPlan, cluster_id_of
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.text.gone_nodes import are_lost, gone_option
 from kraft_audit.text.readable import listed, nouns
+from kraft_codec.file_names import FileKind
 from kraft_codec.storage.random_access import join
 
 CLUSTER, NODE = "CLUSTER", "NODE"
 """Stand for ids that nothing names."""
 
 
+def named_owners(plans: Iterable[ReplicaPlan]) -> Iterator[tuple[str, int]]:
+    """Whose the disks are that have no meta.properties of their own, as somebody named it: in the order of --as."""
+    for plan in sorted(plans, key=lambda each: each.path):
+        is_nameless = all(file.kind != FileKind.META_PROPERTIES for file in plan.files) and not plan.is_archived
+        if is_nameless and plan.node_id is not None and plan.cluster_id is not None:
+            yield plan.cluster_id, plan.node_id
+
+
+def owners_option(plans: Iterable[ReplicaPlan]) -> str:
+    """What has to be given again for such disks."""
+    return "".join(f" --as {cluster_id}={node_id}" for cluster_id, node_id in named_owners(plans))
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRefusals:
     """`path` and `asked` are what was read, to paste; `gone` the nodes that are said to be lost.
 
-    `disk_ids` are the nodes whose disks are here, `nameless` the disks without a meta.properties.
+    `disk_ids` are the nodes whose disks are here, `nameless` the disks that do not say whose they are, and `owners` the
+    options that say it of others.
     """
 
     path: str
@@ -33,6 +48,7 @@ class PlanRefusals:
     disk_ids: Collection[int]
     nameless: Sequence[ReplicaPlan] = ()
     cluster_id: str | None = None
+    owners: str = ""
 
     def may_live(self, voters: Collection[int], alive: Sequence[int]) -> tuple[str, list[str]]:
         """Why a quorum of which `alive` are not said to be gone is not rescued, and what to do."""
@@ -43,7 +59,7 @@ class PlanRefusals:
             "means two clusters with one id."
         )
         here = [node for node in alive if node in self.disk_ids]
-        steps = [f"Start what you have: kraft-audit may-i start {here[0]} {self.path}"] if here else []
+        steps = [f"Start what you have: kraft-audit may-i start {here[0]} {self.path}{self.owners}"] if here else []
         away = [node for node in alive if node not in self.disk_ids]
         if len(here) < needed:
             steps += self._owners() or [are_lost(away, self.gone)]

@@ -47,9 +47,15 @@ def is_combined(rescue: Rescue) -> bool:
     return rescue.node.node_id in combined_nodes(rescue)
 
 
-def controller_option(rescue: Rescue) -> str:
-    """The option by which Kafka's tools ask the rescued controller."""
+def bootstrap_option(rescue: Rescue) -> str:
+    """The option that says where the rescued controller is."""
     return f"--bootstrap-controller {shlex.quote(rescue.node.endpoints[0].place)}"
+
+
+def controller_option(rescue: Rescue) -> str:
+    """The options by which Kafka's tools ask the rescued controller, and log in where it takes no others."""
+    client = rescue.config.client
+    return f"{bootstrap_option(rescue)}{'' if client is None else f' --command-config {shlex.quote(client)}'}"
 
 
 def quorum_line(rescue: Rescue, endpoint: Endpoint, others: Mapping[int, Sequence[Endpoint]]) -> str:

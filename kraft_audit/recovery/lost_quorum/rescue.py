@@ -19,7 +19,7 @@ from kraft_audit.capture.replica import OpenStorage
 from kraft_audit.quorum.voter_history import Endpoint
 from kraft_audit.reading import ClusterReading
 from kraft_audit.recovery.feature_levels import UNFINISHED_MIGRATION
-from kraft_audit.recovery.lost_quorum.controller_config import ControllerConfig
+from kraft_audit.recovery.lost_quorum.controller_config import ConfigFiles, ControllerConfig
 from kraft_audit.recovery.lost_quorum.lost_part import (
     LostBrokers,
     MovedLog,
@@ -31,13 +31,15 @@ from kraft_audit.recovery.lost_quorum.lost_part import (
 )
 from kraft_audit.recovery.lost_quorum.own_files import own_files
 from kraft_audit.recovery.lost_quorum.own_log import CutState, lock_holder, state_at_cut
+from kraft_audit.recovery.lost_quorum.plan_refusals import named_owners
 from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
-from kraft_audit.recovery.lost_quorum.rescued_controller import config_path, rescued_controller
+from kraft_audit.recovery.lost_quorum.rescued_controller import client_path, config_path, rescued_controller
 from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, write_node_dir, write_private
 from kraft_audit.recovery.lost_quorum.rescued_records import UnknownStateError, encoded
 from kraft_audit.recovery.lost_quorum.surviving_copies import snapshot_of
-from kraft_audit.recovery.restore.restorable_state import Acl, restorable_state
+from kraft_audit.recovery.restore.restorable_state import restorable_state
+from kraft_audit.recovery.restore.revoked_rights import RevokedRights, revoked_rights
 from kraft_audit.recovery.restore.state_differences import Operation, operations
 from kraft_audit.replay.cluster_state import ClusterState, state_at
 from kraft_audit.replay.driver import BranchLog
@@ -53,6 +55,8 @@ OFFSETS_ADDED: Final = 1_000_000
 FIRST_LEVEL: Final = 21
 """metadata.version 3.9-IV0, on which kraft.version 1 depends (KRaftVersion.dependencies, Kafka 4.3)."""
 SECRETS_NAMED: Final = 8
+PLAINTEXT_NUMBER: Final = 0
+"""SecurityProtocol.PLAINTEXT in a registration (Kafka 4.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,11 @@ class Rescue:
 
     `lost_after_cut`: what --to leaves out. `keeps_endpoint`: the node is a voter that stays where it is. `ghosts`:
     controllers whose registrations stay. `moved_logs`: what to copy back of partitions reassigned in the lost part.
-    `revoked_acls`: those that the lost part revoked. `others`: the other voters of a static quorum with their
+    `revoked`: rights that the lost part took away. `others`: the other voters of a static quorum with their
     endpoints, as far as anything names them. `lost_brokers`: brokers whose disks are lost with the controllers'.
     `dropped`: by broker, the partitions whose ISR it left in the lost part. `broker_listeners`: by broker, the listener
     by which it looks for controllers, where its config is known. `strays`: partitions of the lost part.
+    `brokers_with_login`: those without a plaintext listener.
     """
 
     out: str
@@ -82,12 +87,13 @@ class Rescue:
     features: Mapping[str, int]
     moved_logs: tuple[MovedLog, ...]
     others: tuple[tuple[int, tuple[Endpoint, ...]], ...]
-    revoked_acls: tuple[Acl, ...]
+    revoked: RevokedRights
     lost_brokers: LostBrokers
     dropped: Mapping[int, tuple[str, ...]]
     config: ControllerConfig
     broker_listeners: Mapping[int, str]
     strays: tuple[StrayLogs, ...] = ()
+    brokers_with_login: tuple[int, ...] = ()
 
 
 def rescue(
@@ -120,8 +126,7 @@ def rescue(
     # All of it is encoded before anything is written: a dir that is there is whole.
     values = list(encoded(cut.records.records(partitions, _next_producer_id(reading, open_storage, plan, cut))))
     written = write_node_dir(request.out, node, values, offset=offset, epoch=epoch, timestamp_ms=cut.timestamp_ms)
-    if controller.config_data is not None:
-        write_private(config_path(request.out), [controller.config_data])
+    _write_configs(request.out, controller.files)
     newest = _newest_state(reading, plan, source, at_end)
     rescue = Rescue(
         str(request.out),
@@ -139,15 +144,22 @@ def rescue(
         {row["name"]: row["feature_level"] for row in at_cut.existing("feature_changes")},
         tuple(moved_logs(storage, cluster, at_cut, newest)),
         controller.others,
-        tuple(sorted(restorable_state(at_cut).acls - restorable_state(newest).acls)),
+        revoked_rights(restorable_state(at_cut), restorable_state(newest)),
         lost_brokers(plan, [broker for broker, _ in brokers], partitions, node.node_id),
         dropped_replicas(at_cut, newest),
-        controller.config,
+        controller.files.config,
         controller.broker_listeners,
         tuple(stray_logs(storage, cluster, at_cut, newest)),
+        tuple(sorted(_without_plaintext(at_cut))),
     )
     declare(rescue, cluster, replica)
     return rescue
+
+
+def _write_configs(out: Path, files: ConfigFiles) -> None:
+    for path, data in ((config_path, files.data), (client_path, files.client_data)):
+        if data is not None:
+            write_private(path(out), [data])
 
 
 def _newest_state(reading: ClusterReading, plan: RescuePlan, source: CopyOutcome, at_end: ClusterState) -> ClusterState:
@@ -173,13 +185,17 @@ def declare(rescue: Rescue, cluster: ClusterPlan, replica: ReplicaPlan) -> None:
 
 
 def _read_from(cluster: ClusterPlan, replica: ReplicaPlan) -> dict[str, Any]:
-    """Where the copies were: `root` is the folder of the disks, or the lake alone; `lake` one read beside the disks."""
+    """Where the copies were: `root` is the folder of the disks, or the lake alone; `lake` one read beside the disks.
+
+    `owners` are those of disks that do not say whose they are.
+    """
     disks = next((each.root for each in cluster.replicas if not each.is_archived), None)
     lakes = {each.root.removeprefix(ARCHIVED_ROOT) for each in cluster.replicas if each.is_archived}
     lake = next(iter(lakes), None)
     places = {"root": lake} if disks is None else {"root": disks, "lake": lake}
     path = "" if replica.is_archived else replica.path
-    return {"lake": None, **places, "path": path, "node_id": replica.node_id}
+    owners = list(named_owners(cluster.replicas))
+    return {"lake": None, **places, "path": path, "node_id": replica.node_id, "owners": owners}
 
 
 def _source(plan: RescuePlan, request: RescueRequest) -> CopyOutcome:
@@ -264,9 +280,20 @@ def _ghosts(state: ClusterState, node_id: int) -> list[int]:
 
 
 def _brokers(state: ClusterState) -> Iterator[tuple[int, str]]:
+    """By id, where it listens: at the first listener that wants no login, if it has one."""
+    unknown: Mapping[str, Any] = {"host": "HOST", "port": "PORT"}
     for row in sorted(state.existing("broker_changes"), key=lambda row: int(row["broker_id"])):
-        point: Mapping[str, Any] = row["end_points"][0] if row["end_points"] else {"host": "HOST", "port": "PORT"}
+        open_points = [point for point in row["end_points"] if point["security_protocol"] == PLAINTEXT_NUMBER]
+        point = next(iter((*open_points, *row["end_points"])), unknown)
         yield row["broker_id"], f"{point['host']}:{point['port']}"
+
+
+def _without_plaintext(state: ClusterState) -> Iterator[int]:
+    """The brokers that want a login, or TLS, at every listener."""
+    for row in state.existing("broker_changes"):
+        protocols = {point["security_protocol"] for point in row["end_points"]}
+        if protocols and PLAINTEXT_NUMBER not in protocols:
+            yield int(row["broker_id"])
 
 
 def _next_producer_id(reading: ClusterReading, open_storage: OpenStorage, plan: RescuePlan, cut: CutState) -> int:

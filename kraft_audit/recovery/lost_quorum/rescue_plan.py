@@ -31,7 +31,7 @@ from kraft_audit.recovery.lost_quorum.copies_evidence import (
     is_last_round,
 )
 from kraft_audit.recovery.lost_quorum.own_log import dry_run
-from kraft_audit.recovery.lost_quorum.plan_refusals import PlanRefusals
+from kraft_audit.recovery.lost_quorum.plan_refusals import PlanRefusals, owners_option
 from kraft_audit.recovery.lost_quorum.surviving_copies import (
     SurvivingCopy,
     parting_offset,
@@ -44,7 +44,10 @@ from kraft_audit.replay.cluster_state import BranchName, ClusterState, branches_
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.gone_nodes import gone_option
 from kraft_audit.text.readable import capitalized, listed, nouns
+from kraft_codec.file_names import METADATA_LOG_DIR
 
+OLD_DISKS: Final = "OLD_DISKS"
+"""Stands for a folder with the disks that were read and others beside them."""
 NO_COPY: Final = "no copy of this cluster's log was read"
 
 
@@ -155,14 +158,20 @@ class _Planner:
             self._chain = chain_of_snapshot(reading.survey, plan, newest)
             self._low = self._low if self._chain is None else max(self._low, self._chain.end[1])
         disks = [reading.survey.replicas[number].plan for number in newest.replicas]
+        owners = owners_option(each.plan for each in reading.survey.replicas)
+        self._asked += owners
+        # Nothing can be added to a path that is one node dir.
+        is_one_disk = any(each.path in ("", METADATA_LOG_DIR) for each in disks)
+        self._asked_again = self._asked.replace(self._path, f'"${OLD_DISKS}"', 1) if is_one_disk else self._asked
         self._is_lake = all(each.is_archived for each in disks)
         if self._is_lake:
             self._asked += f" --cluster {shlex.quote(plan.key)}"
+            self._asked_again = self._asked
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
         high = newest.interval.high if is_last_round(reading.survey, rounds) else None
         nameless = sorted((each for each in disks if each.node_id is None), key=lambda each: each.path)
         self._refusals = PlanRefusals(
-            self._path, self._asked, self._is_lake, gone, self._disk_ids, nameless, plan.cluster_id
+            self._path, self._asked, self._is_lake, gone, self._disk_ids, nameless, plan.cluster_id, owners
         )
         safety, self._undecided = quorum_disks(reading.survey, plan)
         self._sets: Sequence[VoterSet] = sets_from(self._chain, self._low) if self._chain else ()
@@ -298,7 +307,7 @@ class _Planner:
         return {row["broker_id"] for row in state.existing("broker_changes")}
 
     def _again(self) -> str:
-        return f"kraft-audit rescue-plan {self._asked}{gone_option(self._gone)}"
+        return f"kraft-audit rescue-plan {self._asked_again}{gone_option(self._gone)}"
 
     def _steps(self, best: SurvivingCopy) -> Iterator[str]:
         others = sorted(self._disk_ids - ({best.node_id} if best.archived_ms is None else set()))

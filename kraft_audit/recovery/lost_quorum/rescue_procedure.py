@@ -22,10 +22,12 @@ from kraft_audit.recovery.lost_quorum.procedure_step import (
     is_combined,
 )
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
-from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_steps, acl_text
+from kraft_audit.recovery.lost_quorum.rescue_plan import OLD_DISKS
+from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_text
 from kraft_audit.recovery.restore.state_differences import Operation
 from kraft_audit.text.readable import any_of, listed, nouns, time_text
 from kraft_audit.text.shell_commands import UnwritableError
+from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE
 
 BROKER_STOP_S: Final = 90
 """SIGTERM does not end a broker without a quorum within this time (Kafka 4.3)."""
@@ -93,10 +95,7 @@ def _before(rescue: Rescue) -> Steps:
     if _needs_kit(rescue):
         yield ProcedureStep(
             "Before anything is moved, write down what brings the lost part back:",
-            commands=(
-                f"kraft-audit restore-kit {shlex.quote(rescue.out)} --only-lost{_internal(rescue)} --out "
-                f"{shlex.quote(_kit(rescue))}",
-            ),
+            commands=(_write_kit(rescue, shlex.quote(rescue.out), _internal(rescue)),),
         )
     if rescue.moved_logs:
         yield ProcedureStep(
@@ -117,10 +116,11 @@ def _add_brokers(rescue: Rescue) -> ProcedureStep:
     """Brokers hold copies of the metadata log, which may be newer than every controller's that is left."""
     copy, brokers = rescue.source.copy, rescue.plan.uncaptured_brokers
     whose = f"the node dirs of {nouns('broker', brokers)}" if brokers else "the brokers' node dirs"
+    folder = f" {OLD_DISKS} is a folder with all of them." if OLD_DISKS in rescue.plan.asked_again else ""
     return ProcedureStep(
-        f"The brokers are stopped: add {whose} to what was read, and ask again. A broker's copy of the metadata log "
-        f"may go on after that of {copy.name}, whose last record is of {time_text(copy.last_record_ms)} UTC. Build "
-        "the dir again if one does.",
+        f"The brokers are stopped: add {whose} to what was read, and ask again.{folder} A broker's copy of the "
+        f"metadata log may go on after that of {copy.name}, whose last record is of {time_text(copy.last_record_ms)} "
+        "UTC. Build the dir again if one does.",
         commands=(rescue.plan.asked_again,),
     )
 
@@ -150,6 +150,29 @@ def _strays(rescue: Rescue) -> ProcedureStep:
         "topic and partition again, and is then moved back as the end of restore.sh says.",
         commands=('find "$DATA_DIR" -maxdepth 1 -name "*-stray"',),
     )
+
+
+def _unknown_strays(rescue: Rescue) -> ProcedureStep:
+    """No copy that was read shows the lost part, but brokers' copies do: those of before they started."""
+    return ProcedureStep(
+        "If there are any, put what was read and the brokers' backed-up dirs into one folder, OLD_DISKS, and let the "
+        "brokers' copies of the metadata log say what brings these topics back. RESCUED_DIR is the rescued dir where "
+        "it is now, or a copy of it. Read the head of the script before you run it: it names topics to delete first. "
+        "Then do what its end says of old logs and of rights, and only then let clients come back. Paths in it are "
+        "those of the backups: the logs lie in the brokers' own data dirs.",
+        commands=(
+            _write_kit(rescue, '"$RESCUED_DIR" --old-disks "$OLD_DISKS"', " --internal-topics"),
+            _run_kit(rescue),
+        ),
+    )
+
+
+def _write_kit(rescue: Rescue, rescued_dir: str, internal: str) -> str:
+    return f"kraft-audit restore-kit {rescued_dir} --only-lost{internal} --out {shlex.quote(_kit(rescue))}"
+
+
+def _run_kit(rescue: Rescue) -> str:
+    return f"BOOTSTRAP_SERVER={shlex.quote(_server(rescue))} bash {shlex.quote(_kit(rescue) + '/restore.sh')}"
 
 
 def _kit(rescue: Rescue) -> str:
@@ -237,12 +260,20 @@ def _after(rescue: Rescue) -> Steps:
         yield ProcedureStep(
             "Bring the lost part back, then do what the end of the script says of old logs. Only then let clients come "
             "back.",
-            commands=(f"BOOTSTRAP_SERVER={shlex.quote(server)} bash {shlex.quote(_kit(rescue) + '/restore.sh')}",),
+            commands=(_run_kit(rescue),),
         )
-    rights = [o.subject for o in [*source.brings_back, *lost] if o.kind in RIGHTS and o.change != "created"]
-    revoked = [*map(acl_text, rescue.revoked_acls), *rights]
+    elif source.unknown_from is not None:
+        yield _unknown_strays(rescue)
+    yield from _revoked(rescue, lost)
+    yield from _notes(rescue)
+
+
+def _revoked(rescue: Rescue, lost: Sequence[Operation]) -> Steps:
+    """Rights that the lost part took away or changed."""
+    rights = [o.subject for o in [*rescue.source.brings_back, *lost] if o.kind in RIGHTS and o.change != "created"]
+    revoked = [*map(acl_text, rescue.revoked.acls), *rights]
     if revoked:
-        steps = acl_steps(rescue.revoked_acls, ("--bootstrap-server", server), ("--remove", "--force"))
+        steps = rescue.revoked.removal_steps(("--bootstrap-server", _server(rescue)))
         yield ProcedureStep(
             f"Revoked or changed in the lost part, valid again: {_shortened(revoked)}. Take them back and rotate.",
             commands=tuple(_texts(steps)),
@@ -252,17 +283,27 @@ def _after(rescue: Rescue) -> Steps:
             "What was revoked in the lost part is valid again (ACL, SCRAM, tokens, quotas): rotate what matters.",
             is_note=True,
         )
+
+
+def _notes(rescue: Rescue) -> Steps:
+    """What there is to know beside the steps."""
     if not loses_nothing(rescue):
         yield ProcedureStep(
             "ISR and ELR are those of the rescued state: a replica that was dropped in the lost part may lead and "
             "truncate acknowledged data without an unclean election. Compare the partitions' log ends first.",
             is_note=True,
         )
-    levels = ", ".join(f"{name}={level}" for name, level in sorted(rescue.features.items()))
-    kraft_version = 0 if rescue.node.is_static else 1
-    yield ProcedureStep(
-        f"Feature levels are those of the rescued state: {levels}; kraft.version={kraft_version}.", is_note=True
-    )
+    if rescue.brokers_with_login:
+        want = "wants" if len(rescue.brokers_with_login) == 1 else "want"
+        yield ProcedureStep(
+            f"{nouns('Broker', rescue.brokers_with_login)} {want} a login or TLS at every listener. Add "
+            "--command-config FILE to each command above that asks a broker, restore-kit too. For "
+            "kafka-leader-election the option is --admin.config.",
+            is_note=True,
+        )
+    levels = {**rescue.features, KRAFT_VERSION_FEATURE: 0 if rescue.node.is_static else 1}
+    shown = ", ".join(f"{name}={level}" for name, level in sorted(levels.items()))
+    yield ProcedureStep(f"Feature levels are those of the rescued state: {shown}.", is_note=True)
     if rescue.ghosts:
         yield ProcedureStep(
             f"Registrations of controllers {listed(rescue.ghosts)} stay. Where they are gone, metadata.version 4.4-IV2 "

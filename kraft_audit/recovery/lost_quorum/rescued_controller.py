@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from kraft_audit.quorum.voter_history import Endpoint
 from kraft_audit.recovery.lost_quorum.controller_config import (
     ConfigError,
-    ControllerConfig,
+    ConfigFiles,
     controller_config,
     file_to_go_on_with,
 )
@@ -30,14 +30,10 @@ from kraft_audit.text.readable import nouns
 
 @dataclass(frozen=True, slots=True)
 class RescuedController:
-    """The node, and its config; `config_data` is what to write of it, None where no whole file is known.
-
-    The other fields are those of `Rescue`.
-    """
+    """The node, and its config. The other fields are those of `Rescue`."""
 
     node: RescuedNode
-    config: ControllerConfig
-    config_data: bytes | None = field(repr=False)
+    files: ConfigFiles
     keeps_endpoint: bool
     others: tuple[tuple[int, tuple[Endpoint, ...]], ...]
     broker_listeners: Mapping[int, str]
@@ -46,6 +42,11 @@ class RescuedController:
 def config_path(out: Path) -> Path:
     """Where the config is written: beside the dir, as other controllers may get copies of the dir."""
     return Path(f"{out}-server.properties")
+
+
+def client_path(out: Path) -> Path:
+    """Where the config of Kafka's tools is written that log in at the controller."""
+    return Path(f"{out}-client.properties")
 
 
 def rescued_controller(
@@ -71,10 +72,11 @@ def rescued_controller(
         endpoints = rescued_endpoints(state, node_id, None if file is None else file.configuration, request.endpoints)
         node = RescuedNode(cluster_id, node_id, new_directory_id(), endpoints, is_static)
         keeps_endpoint = bool(known) and {*known.values()} <= {*endpoints} and node_id in plan.voters
-        config, data = controller_config(
+        config_files = controller_config(
             node,
             file,
             path=str(config_path(request.out)),
+            client=str(client_path(request.out)),
             log_dir=os.path.abspath(request.out),  # noqa: PTH100  # without following links
             is_combined=is_combined,
             is_moved=not keeps_endpoint or file is None or file.node_id != node_id,
@@ -85,8 +87,7 @@ def rescued_controller(
     listeners = {broker: listeners_of(files[broker].configuration) for broker in sorted(brokers & files.keys())}
     return RescuedController(
         node,
-        config,
-        data,
+        config_files,
         keeps_endpoint,
         tuple((voter, tuple(known_endpoints(state, voter).values())) for voter in others),
         {broker: names[0] for broker, names in listeners.items() if names},

@@ -15,6 +15,7 @@ from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.reading import ClusterReading
 from kraft_audit.recovery.restore.restorable_state import RestorableState, RestorableTopic, restorable_state
 from kraft_audit.recovery.restore.restore_commands import LeftOut, acl_text
+from kraft_audit.recovery.restore.revoked_rights import RevokedRights, revoked_rights
 from kraft_audit.replay.cluster_state import state_at
 from kraft_audit.replay.driver import BranchLog
 from kraft_codec.file_names import FileKind
@@ -38,10 +39,11 @@ class LostLog:
 
 @dataclass(frozen=True, slots=True)
 class LostState:
-    """What is to be created or set, and what has to be said of the rest."""
+    """What is to be created or set, what has to be said of the rest, and the rights that are there again, by log."""
 
     wanted: RestorableState
     notes: tuple[LeftOut, ...]
+    revoked: tuple[RevokedRights, ...] = ()
 
 
 def lost_logs(reading: ClusterReading, log: BranchLog, end_offset: int) -> Iterator[LostLog]:
@@ -100,7 +102,8 @@ def lost_state(logs: Sequence[LostLog], present: RestorableState) -> LostState:
         of["delegation token"],
         of["feature"],
     )
-    return LostState(wanted, tuple(notes))
+    revoked = (revoked_rights(log.parted, log.ended).in_state(present) for log in logs)
+    return LostState(wanted, tuple(notes), tuple(dict.fromkeys(revoked)))
 
 
 def _nested(values: Mapping[tuple[Any, str], Any]) -> dict[Any, dict[str, Any]]:

@@ -141,7 +141,7 @@ class RestoreCommands:
             if not _KEY.fullmatch(key):
                 yield LeftOut(label, f"{subject}: {key}", "kafka-configs refuses the characters of its name")
         valid = {key: value for key, value in values.items() if _KEY.fullmatch(key)}
-        entity = self._named(ENTITY_OF[resource[0]], resource[1])
+        entity = entity_options(ENTITY_OF[resource[0]], resource[1])
         in_file = {key: value for key, value in valid.items() if self._needs_file(resource[0], key, value)}
         if in_file:
             text = properties_text(in_file)
@@ -176,10 +176,6 @@ class RestoreCommands:
             taken = {blank.name for blank in self._blanks.values()}
             self._blanks[key] = Blank(variable_name(prefix, name, taken), meaning)
         return self._blanks[key]
-
-    @staticmethod
-    def _named(kind: str, name: str | None) -> tuple[str, ...]:
-        return ("--entity-type", kind, *(("--entity-name", name) if name else ("--entity-default",)))
 
     # Topics
 
@@ -262,7 +258,7 @@ class RestoreCommands:
         if any(name == "" for _, name in entity):
             yield LeftOut("client quota", subject, "kafka-configs reads an empty name as the default")
         elif known:
-            entities = [option for kind, name in entity for option in self._named(QUOTA_ENTITIES[kind], name)]
+            entities = [option for kind, name in entity for option in entity_options(QUOTA_ENTITIES[kind], name)]
             yield self._altered("client quota", subject, entities, "--add-config", _joined(known))
 
     def _credentials(self) -> RestoreSteps:
@@ -275,7 +271,12 @@ class RestoreCommands:
             password = self._blank("PASSWORD_OF", user, f"password of user {user}")
             setting = (f"{mechanism}=[iterations={credential.iterations},password=", password, "]")
             subject = f"{user} {mechanism}"
-            yield self._altered("SCRAM credential", subject, self._named("users", user), "--add-config", setting)
+            yield self._altered("SCRAM credential", subject, entity_options("users", user), "--add-config", setting)
+
+
+def entity_options(kind: str, name: str | None) -> tuple[str, ...]:
+    """The options of kafka-configs that name an entity, or the default of its type."""
+    return ("--entity-type", kind, *(("--entity-name", name) if name else ("--entity-default",)))
 
 
 def acl_steps(

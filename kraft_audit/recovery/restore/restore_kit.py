@@ -42,6 +42,16 @@ class KitRequest:
     bootstrap_server: str | None = None
     command_config: str | None = None
 
+    @property
+    def server(self) -> tuple[str | Blank, ...]:
+        """The options that say where Kafka is, and how to reach it."""
+        place = SERVER if self.bootstrap_server is None else self.bootstrap_server
+        return (
+            "--bootstrap-server",
+            place,
+            *(("--command-config", self.command_config) if self.command_config else ()),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RestoreKit:
@@ -69,9 +79,7 @@ def restore_kit(
     """The kit for a state. `known`: topics that the cluster has already; one that was made again is deleted first."""
     known = {name: topic for name, topic in (known or {}).items() if _is_same(topic, state.topics.get(name))}
     wanted, left_out = (state, []) if request.internal_topics else without_internal_topics(state)
-    server = SERVER if request.bootstrap_server is None else request.bootstrap_server
-    config = () if request.command_config is None else ("--command-config", request.command_config)
-    commands = RestoreCommands(wanted, ("--bootstrap-server", server, *config), any_brokers=request.any_brokers)
+    commands = RestoreCommands(wanted, request.server, any_brokers=request.any_brokers)
     restored: list[Restored] = []
     for step in commands.steps(known):
         if isinstance(step, LeftOut):

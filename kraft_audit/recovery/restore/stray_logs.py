@@ -97,8 +97,9 @@ def old_log_steps(logs: Sequence[OldLog], next_producer_id: int | None = None) -
     epochs = ", ".join(f"{log.topic} {log.leader_epoch}" for log in {log.topic: log for log in logs}.values())
     yield "2. Restart every broker with a replica of them: it renames old logs to -stray, and the leader epochs rise."
     yield f"   Again until each partition's is above the one that the old topic had ({epochs}); the last line of"
-    yield "   leader-epoch-checkpoint in the new log's folder shows it. At a lower one the leader drops the epochs of"
-    yield "   old records, and followers that know them stay out of the ISR."
+    yield "   leader-epoch-checkpoint in the new log's folder shows it on the broker that leads: a follower of an empty"
+    yield "   log writes none. At a lower one the leader drops the epochs of old records, and followers that know them"
+    yield "   stay out of the ISR."
     yield "3. Stop all of these brokers: a leader without the old log would make the others truncate theirs."
     yield "4. In each data dir, with the topic's id of now in TOPIC_ID (kafka-topics --describe shows it as TopicId):"
     yield f"     {' && '.join(_moved('DIR', 'NAME-PARTITION', 'DIR/NAME-PARTITION'))}"
@@ -111,7 +112,8 @@ def old_log_steps(logs: Sequence[OldLog], next_producer_id: int | None = None) -
         brokers = sorted({log.broker_id for log in missing if log.topic == topic})
         word = "brokers" if len(brokers) > 1 else "broker"
         yield f"     {word} {listed(brokers)}: DIR/{topic}-*; no data dir with it was read"
-    yield "5. Start the brokers again."
+    yield "5. Start the brokers again. Where old logs of one partition differ in size, start the broker with the"
+    yield "   largest first, and the others once it leads: they truncate what the leader lacks."
     if next_producer_id is not None:
         yield f"6. Let producers write only once the cluster's next producer id is above {next_producer_id}"
         yield "   (kraft-audit state shows it as PRODUCER_IDS): sends of a producer whose id is in old records are"

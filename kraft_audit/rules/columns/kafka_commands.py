@@ -34,9 +34,9 @@ def remove_controller(server: str, node_id: int, directory_id: str | None) -> st
     )
 
 
-def add_controller(server: str) -> str:
+def add_controller(server: str, config: str = CONFIG) -> str:
     """KIP-853: run on the controller that comes back, once it has fetched the log."""
-    return f"kafka-metadata-quorum {server} --command-config {CONFIG} add-controller"
+    return f"kafka-metadata-quorum {server} --command-config {config} add-controller"
 
 
 def format_disk(cluster_id: str, *, joins: bool, beside_data: bool = False, config: str = CONFIG) -> str:

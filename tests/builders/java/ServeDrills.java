@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
+import java.io.FileReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
@@ -22,11 +23,14 @@ import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.QuorumInfo;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -109,11 +113,15 @@ public class ServeDrills {
             case "tool": tool(words.get(0), words.subList(1, words.size())); break;
             case "state": state(words.get(0)); break;
             case "topics": try (Admin admin = admin("bootstrap.servers", words.get(0))) { topics(admin); } break;
-            case "quorum": quorum(words.get(0)); break;
+            case "quorum": quorum(words); break;
             case "send": send(words.get(0), words.get(1), words.get(2), Integer.parseInt(words.get(3))); break;
             case "begin": SENDING.put(words.get(0), new Sending(words.get(0), words.get(1), words.get(2))); break;
             case "end": SENDING.remove(words.get(0)).end(); break;
             case "read": read(words.get(0), words.get(1)); break;
+            case "ends": ends(words.get(0)); break;
+            case "commit": commit(words.get(0), words.get(1), words.get(2), Long.parseLong(words.get(3))); break;
+            case "committed": committed(words.get(0), words.get(1)); break;
+            case "transact": transact(words.get(0), words.get(1), words.get(2), words.get(3), Integer.parseInt(words.get(4))); break;
             case "reassign": reassign(words.get(0), words.get(1), words.get(2)); break;
             default: throw new IllegalArgumentException(what);
         }
@@ -151,7 +159,7 @@ public class ServeDrills {
     }
 
     private static void topics(Admin admin) throws Exception {
-        Collection<String> names = new TreeSet<>(admin.listTopics().names().get());
+        Collection<String> names = new TreeSet<>(admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get());
         for (TopicDescription topic : admin.describeTopics(names).allTopicNames().get().values())
             for (TopicPartitionInfo partition : topic.partitions())
                 line("partition", topic.name(), topic.topicId(), partition.partition(), ids(partition.replicas()), ids(partition.isr()),
@@ -188,8 +196,12 @@ public class ServeDrills {
         return nodes.stream().map(Node::idString).collect(Collectors.joining(","));
     }
 
-    private static void quorum(String controllers) throws Exception {
-        try (Admin admin = admin("bootstrap.controllers", controllers)) {
+    /** Words: the controllers, and a file with a login where they want one. */
+    private static void quorum(List<String> words) throws Exception {
+        Properties settings = client("bootstrap.controllers", words.get(0));
+        settings.put("default.api.timeout.ms", "8000");
+        if (words.size() > 1) try (FileReader login = new FileReader(words.get(1))) { settings.load(login); }
+        try (Admin admin = Admin.create(settings)) {
             QuorumInfo found = admin.describeMetadataQuorum().quorumInfo().get();
             line("leader", found.leaderId(), found.leaderEpoch(), found.highWatermark());
             for (QuorumInfo.ReplicaState voter : found.voters()) line("voter", voter.replicaId(), voter.logEndOffset());
@@ -225,6 +237,51 @@ public class ServeDrills {
                 line(prefix + number, found.partition(), found.offset(), found.timestamp(), "k" + number);
             }
         }
+    }
+
+    /** Where the log of each partition with a leader ends. */
+    private static void ends(String servers) throws Exception {
+        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+        try (Admin admin = admin("bootstrap.servers", servers)) {
+            for (TopicDescription topic : admin.describeTopics(admin.listTopics().names().get()).allTopicNames().get().values())
+                for (TopicPartitionInfo partition : topic.partitions())
+                    if (partition.leader() != null) asked.put(new TopicPartition(topic.name(), partition.partition()), OffsetSpec.latest());
+            admin.listOffsets(asked).all().get().forEach((place, found) -> line(place.topic(), place.partition(), found.offset()));
+        }
+    }
+
+    /** A group commits an offset of each partition of a topic, in a topic of Kafka's that the first commit brings about. */
+    private static void commit(String servers, String group, String topic, long offset) throws Exception {
+        Properties settings = client("bootstrap.servers", servers);
+        settings.put("group.id", group);
+        settings.put("enable.auto.commit", "false");
+        settings.put("default.api.timeout.ms", "30000");
+        try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+            consumer.commitSync(consumer.partitionsFor(topic).stream().collect(
+                Collectors.toMap(found -> new TopicPartition(topic, found.partition()), found -> new OffsetAndMetadata(offset))));
+        }
+    }
+
+    private static void committed(String servers, String group) throws Exception {
+        try (Admin admin = admin("bootstrap.servers", servers)) {
+            if (!admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get().contains("__consumer_offsets")) return;
+            admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
+                .forEach((place, found) -> line(place.topic(), place.partition(), found.offset()));
+        }
+    }
+
+    /** Prints what a committed transaction sent. */
+    private static void transact(String servers, String id, String topic, String prefix, int count) throws Exception {
+        Properties settings = client("bootstrap.servers", servers);
+        settings.put("transactional.id", id);
+        settings.put("max.block.ms", "60000");
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            for (int number = 0; number < count; number++) producer.send(new ProducerRecord<>(topic, "k" + number, prefix + number));
+            producer.commitTransaction();
+        }
+        for (int number = 0; number < count; number++) line(prefix + number);
     }
 
     private static void read(String servers, String topic) throws Exception {

@@ -153,7 +153,7 @@ def test_a_quorum_before_kraft_version_1_stays_static(kraft_audit, tmp_path: Pat
     first, texts = written["procedure"][0]["text"], [step["text"] for step in written["procedure"]]
     assert "Nodes 1, 2 and 3 are brokers too" in first, "its brokers have these ids"
     assert not any("brokers may go on running" in text for text in texts)
-    assert settings.count("process.roles=broker,controller") == 2
+    assert settings.count("process.roles=broker,controller") == 1
     assert written["lost_brokers"]["brokers"] == [1, 2]
     before, after = state(STATIC), state(tmp_path / "new")
     partitions = "partition_changes"
@@ -198,10 +198,15 @@ def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audi
     assert "may go on running" not in procedure
     assert procedure.index("Stop all brokers (11") < procedure.index("add the node dirs of broker 11")
     assert f"kraft-audit rescue-plan {voters} --gone 1,2,3" in procedure
+    unknown = 'kraft-audit restore-kit "$RESCUED_DIR" --old-disks "$OLD_DISKS" --only-lost --internal-topics'
+    assert procedure.index("Keep clients away") < procedure.index("brokers' backed-up dirs") < procedure.index(unknown)
+    one, _ = asked(voters / "node-3", "1,2")
+    assert one["asked_again"] == 'kraft-audit rescue-plan "$OLD_DISKS" --gone 1,2', "a node dir holds no other"
 
     plan, procedure = asked(brokers, "1,2,3")
     assert (plan["is_end_proven"], plan["high"], plan["outcomes"][0]["unknown_from"]) == (True, plan["low"], None)
     assert "Nothing is lost, provided that the copies were made after the loss" in procedure
+    assert unknown not in procedure
 
     shutil.rmtree(voters / "node-1")
     shutil.rmtree(voters / "node-2")

@@ -62,7 +62,13 @@ def test_a_log_without_meta_properties_is_to_be_named(kraft_audit, tmp_path: Pat
     _, plan = planned(kraft_audit, folder, "--gone", "1,2")
     (step,) = plan["next_steps"]
     assert step == f"{say} {cluster_id}=NODE --gone 1,2"
-    assert kraft_audit(*pasted(step.replace("NODE", "3"))[0]).code == 0
+    named = kraft_audit(*pasted(step.replace("NODE", "3"))[0])
+    assert named.code == 0
+    (built,) = [line for line in named.out.splitlines() if "kraft-audit rescue " in line]
+    assert f" rescue {folder} --as {cluster_id}=3 --gone 1,2 --from 3 " in built
+    assert kraft_audit(*pasted(built.replace("--out rescued-3", f"--out {tmp_path}/new"))[0]).code == 0
+    kit = kraft_audit("restore-kit", tmp_path / "new", "--only-lost")
+    assert kit.code == 0, "its rescue.json says whose the disks were"
 
 
 def test_one_of_three_that_is_left_is_the_plan(kraft_audit, tmp_path: Path) -> None:

@@ -80,7 +80,10 @@ def test_the_old_file_goes_on_with_the_lines_that_must_differ(rescued: Rescued, 
     said = step(written, "The controller's config")
     assert said["text"] == (
         f"The controller's config is {config}: {own}, authorizer, protocols and passwords included, with these lines "
-        "in place of its own, and without controller.quorum.voters. It listens on CONTROLLER:SASL_SSL."
+        "in place of its own, and without controller.quorum.voters. It listens on CONTROLLER:SASL_SSL. Kafka's tools "
+        f"log in as the controller does, with {tmp_path}/new-client.properties: passwords are in it, and on another "
+        "host they need that file and its keystores too. Add sasl.jaas.config to it: the login stands in a JAAS file "
+        "of the old host."
     )
     assert said["settings"] == changed.splitlines()
     assert step(written, "Move ")["text"] == (
@@ -115,7 +118,9 @@ def test_without_a_file_the_printed_lines_do_not_start(rescued: Rescued, tmp_pat
         "protocols first. Remove such a line only if they had none: Kafka does not start while one is left. Add every "
         "line of theirs that begins with ssl., sasl., listener.name., delegation.token. or config.providers. Without "
         "the authorizer any user may create and delete topics. Without the policies every topic and config is "
-        "accepted, and without its secret key no delegation token is valid."
+        "accepted, and without its secret key no delegation token is valid. If the controllers took SASL or SSL "
+        "alone, add --command-config FILE to every command below that asks one: FILE holds security.protocol, and "
+        "what that needs."
     )
     assert said["settings"] == [
         "authorizer.class.name=AUTHORIZER_CLASS_NAME",
@@ -143,7 +148,7 @@ def test_what_kraft_capture_kept_of_a_file_fills_in_blanks(rescued: Rescued, lef
         f"The controller's config is to be written by hand with the lines below, as {kept} holds only some settings of "
         "the old controller."
     )
-    assert said["text"].endswith(" It listens on CONTROLLER:SASL_SSL.")
+    assert " It listens on CONTROLLER:SASL_SSL. " in said["text"]
     assert said["settings"][:3] == [
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users=SUPER_USERS",
@@ -193,10 +198,10 @@ def test_a_moved_controller_listens_where_it_is_now(rescued: Rescued, tmp_path: 
         "controller.quorum.bootstrap.servers=c9.example:9095",
         f"log.dirs={tmp_path}/new",
     ]
-    assert said["text"].endswith(
+    assert (
         "and without broker.id, controller.quorum.voters and advertised.listeners. It was node 3's: keystores and "
-        "names in it may belong to that host. It listens on CONTROLLER:SASL_SSL."
-    )
+        "names in it may belong to that host. It listens on CONTROLLER:SASL_SSL. "
+    ) in said["text"]
 
 
 SEVERAL: Final = (
@@ -232,9 +237,8 @@ def test_every_listener_is_in_the_voter_set_and_has_brokers_of_its_own(
             ["controller.quorum.bootstrap.servers=127.0.0.1:19713"],
         ),
     ]
-    assert step(written, "The controller's config")["text"].endswith(
-        "It listens on CONTROLLER:SASL_SSL and INTERNAL:PLAINTEXT."
-    )
+    said = step(written, "The controller's config")["text"]
+    assert "It listens on CONTROLLER:SASL_SSL and INTERNAL:PLAINTEXT. " in said
 
 
 def test_each_listener_of_a_moved_controller_is_named(kraft_audit: Any, left: Path, tmp_path: Path) -> None:
@@ -314,8 +318,37 @@ def test_a_combined_node_s_file_becomes_that_of_a_controller_alone(kraft_audit: 
         "CONTROLLER at c3.example:9093 is the controller's."
     )
     assert said["settings"] == [
-        "process.roles=broker,controller",
-        "node.id=3",
         "controller.quorum.voters=3@c3.example:9093",
         f"metadata.log.dir={tmp_path}/by-hand",
     ]
+
+
+def test_tools_log_in_at_a_controller_that_takes_nobody_else(rescued: Rescued, tmp_path: Path) -> None:
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    own = f"{OWN}ssl.truststore.location=/etc/all.p12\nlistener.name.controller.ssl.truststore.location=/etc/own.p12\n"
+    own += f'sasl.mechanism.controller.protocol=PLAIN\nlistener.name.controller.plain.sasl.jaas.config={login} a="b";\n'
+    written = rescued("--config", f"3={file_in(tmp_path, own)}")
+    assert "JAAS file" not in step(written, "The controller's config")["text"]
+    client = tmp_path / "new-client.properties"
+    assert client.stat().st_mode & 0o777 == 0o600
+    assert client.read_text().splitlines()[2:] == [
+        "security.protocol=SASL_SSL",
+        f"ssl.keystore.password={SECRET}",
+        "ssl.truststore.location=/etc/own.p12",
+        "sasl.mechanism=PLAIN",
+        f'sasl.jaas.config={login} a="b";',
+    ]
+    assert step(written, "Check it")["commands"] == [
+        f"kafka-metadata-quorum --bootstrap-controller {PLACE} --command-config {client} describe --status"
+    ]
+    assert step(written, "Only then add it")["commands"] == [
+        f"cat controller.properties {client} > joining.properties",
+        f"kafka-metadata-quorum --bootstrap-controller {PLACE} --command-config joining.properties add-controller",
+    ]
+
+
+def test_what_tools_need_is_said_where_no_whole_file_is_known(rescued: Rescued, left: Path) -> None:
+    file_in(left / "node-3", CAPTURED, "server.properties")
+    written = rescued()
+    assert "Kafka's tools need client.properties to log in there" in step(written, "The controller's config")["text"]
+    assert "--command-config client.properties" in step(written, "Check it")["commands"][0]

@@ -99,6 +99,16 @@ def test_what_is_left_out_is_named(kraft_audit: Any, parted: tuple[Path, bytes])
     assert len(left) == 4
 
 
+def test_rights_that_are_there_again_are_taken_away_by_hand(kraft_audit: Any, parted: tuple[Path, bytes]) -> None:
+    """The script names the commands at its end, and runs none of them."""
+    ended = kraft_audit("restore-kit", parted[0], "--only-lost", "--internal-topics")
+    assert ended.out.splitlines()[-2:] == [
+        "# These rights were taken away in the lost log, and are there again. Take them away once more:",
+        '#   kafka-configs --bootstrap-server "$BOOTSTRAP_SERVER" --alter --entity-type users --entity-name same '
+        "--delete-config producer_byte_rate",
+    ]
+
+
 def test_logs_that_agree_have_nothing_to_bring_back(kraft_audit: Any, tmp_path: Path) -> None:
     for node in (1, 2, 3):
         write_node(tmp_path, node, common().content)
