@@ -36,7 +36,7 @@ CONTROLS_CSV_COLUMNS: Final = (
     "requirements",
 )
 """The columns of controls.csv, in order: part of the public interface."""
-SEVERE: Final = frozenset(severity.value for severity in Severity if severity.rank >= Severity.MEDIUM.rank)
+WEIGHING: Final = frozenset(severity.value for severity in Severity if severity.rank >= Severity.MEDIUM.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,9 @@ class Audit:
                     view.title,
                     control,
                     tuple(
-                        _without_findings(g) for g in view.open_groups if _is_of(g.rule, name) and g.severity in SEVERE
+                        _without_findings(g)
+                        for g in view.open_groups
+                        if _is_of(g.rule, name) and g.severity in WEIGHING
                     ),
                     tuple(finding for finding in view.waived if _is_of(finding["rule"], name)),
                     sum(group.count for group in view.undecided if _is_of(group.rule, name)),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kraft_audit.cluster import Cluster
 
-WORDS: Final = {"id": "ID", "isr": "ISR", "elr": "ELR"}
+HEADING_WORDS: Final = {"id": "ID", "isr": "ISR", "elr": "ELR"}
 """Words of column names that people write otherwise."""
 WORST_FIRST: Final = ("critical", "high", "medium", "low")
 ROWS_MAX: Final = 500
@@ -82,7 +82,7 @@ def for_people(data_frame: pd.DataFrame) -> pd.DataFrame:
 
 def heading_of(column: str) -> str:
     """`from_offset` as "From offset", `elr` as "ELR"."""
-    words = " ".join(WORDS.get(word, word) for word in column.split("_"))
+    words = " ".join(HEADING_WORDS.get(word, word) for word in column.split("_"))
     return words[:1].upper() + words[1:]
 
 

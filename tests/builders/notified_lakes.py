@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,13 +14,14 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.findings.situation import NOT_ASKED
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.clusters_table import update_clusters
 from kraft_audit.lake.ledger import Ledger, contract_schema
 from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedCluster, StateChange
 from kraft_audit.lake.settings import ClusterSettings
 from kraft_audit.tables.contract import Table
-from kraft_audit.tables.gold import FINDINGS, INCIDENTS
+from kraft_audit.tables.gold import FINDINGS, INCIDENTS, SITUATIONS
 
 MakePlan = Callable[..., ClusterPlan]
 
@@ -66,6 +67,14 @@ class NotifiedLake:
         row["incident_id"] = incident_id
         write_deltalake(lake.table_uri(FINDINGS.name), pa.Table.from_pylist([row], FINDINGS.schema), mode="append")
 
+    def sum_up(self, cluster: str, command: str) -> None:
+        """What a run says to do first in a cluster."""
+        lake = DeltaLake(self.uri)
+        self._ledger.lake.create(SITUATIONS.name, contract_schema(SITUATIONS), SITUATIONS.comment)
+        row = replace(NOT_ASKED, need=0, command=command).row(cluster, 1, 0)
+        rows = pa.Table.from_pylist([row], SITUATIONS.schema)
+        write_deltalake(lake.table_uri(SITUATIONS.name), rows, mode="overwrite")
+
     def name(self, clusters: Sequence[ClusterSettings]) -> None:
         """What fleet.yaml says of the clusters."""
         update_clusters(DeltaLake(self.uri), self._ledger.status().done, clusters)
@@ -86,7 +95,7 @@ def _row(incident: Mapping[str, Any], plan: int) -> dict[str, Any]:
     given = {"kind": "broker_loss", "subject": "broker 13", "severity": "high", "headline": "Broker 13 is lost"}
     return {
         **dict.fromkeys(INCIDENTS.column_names),
-        "state": "open",
+        "state": "open" if incident.get("is_open", True) else "resolved",
         "is_open": True,
         "is_clean": False,
         "effects": [],

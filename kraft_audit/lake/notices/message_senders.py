@@ -24,7 +24,7 @@ from kraft_codec.errors import MissingPackageError
 
 TIMEOUT_S: Final = 10
 SHOWN_IN_TEXT: Final = 20
-UNREAD: Final = "unread"
+KIND_UNREAD: Final = "unread"
 """The kind of incident that a cluster is which could not be read."""
 PAGERDUTY_SEVERITIES: Final = {"critical": "critical", "high": "error", "medium": "warning", "low": "info"}
 
@@ -54,7 +54,7 @@ class MessageFacts:
         """The address of what an event is about: its incident on the page of its cluster."""
         if self.report_url is None:
             return None
-        if event.incident_id == hashed(event.cluster_id, UNREAD):  # a cluster without a page of its own
+        if event.incident_id == hashed(event.cluster_id, KIND_UNREAD):  # a cluster without a page of its own
             return f"{self.report_url.rstrip('/')}/{FLEET_PAGE}"
         incident = self.incidents.get(event.subject_key)
         anchor = f"#{incident.anchor}" if incident is not None and incident.anchor else ""

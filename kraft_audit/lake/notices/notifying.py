@@ -22,7 +22,7 @@ from kraft_audit.lake.gold.clusters_table import known_clusters
 from kraft_audit.lake.lake import append_in_turn, require_lake
 from kraft_audit.lake.ledger import READ_ROWS, Ledger, contract_schema
 from kraft_audit.lake.ledger_state import InspectedCluster
-from kraft_audit.lake.notices.message_senders import UNREAD, Message, MessageFacts, SendError, messages_to, send
+from kraft_audit.lake.notices.message_senders import KIND_UNREAD, Message, MessageFacts, SendError, messages_to, send
 from kraft_audit.lake.notices.notifications import (
     EVENT_RESOLVED,
     EVENTS_UNSENT,
@@ -154,8 +154,8 @@ def _of_rule(row: Mapping[str, Any], causes: Mapping[str, str]) -> OpenIncident:
 
 def _of_unread(cluster: InspectedCluster) -> OpenIncident:
     headline = f"could not be read, or only in part: {cluster.failure}"
-    id_ = hashed(cluster.cluster_name, UNREAD)
-    return OpenIncident(id_, cluster.cluster_name, UNREAD, "its copies", "high", headline, cluster.at_ms)
+    id_ = hashed(cluster.cluster_name, KIND_UNREAD)
+    return OpenIncident(id_, cluster.cluster_name, KIND_UNREAD, "its copies", "high", headline, cluster.at_ms)
 
 
 def _ended(lake: DeltaLake, events: Iterable[Event]) -> dict[str, OpenIncident]:

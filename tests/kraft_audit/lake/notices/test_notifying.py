@@ -65,7 +65,7 @@ def incident(name: str = "i1", cluster: str = "a", **values: Any) -> dict[str, A
 @pytest.mark.slow
 def test_opened_worse_resolved(lake: NotifiedLake, hook: Listener, tmp_path: Path) -> None:
     file = config(tmp_path, hook)
-    stopped = incident("i3", "b", subject="all", severity="critical", is_clean=True)
+    stopped = incident("i3", "b", subject="all", severity="critical", is_clean=True, state="stopped")
     lake.run(["a", "b"], [incident(), incident("i2", "b", severity="low"), stopped])
     call(lake, file)
     call(lake, file)
@@ -118,10 +118,10 @@ def test_a_message_says_since_when_with_what_effect_and_what_is_next(
     settings, targets = load_notify(config(tmp_path, hook, report_url="https://audit.example/kafka/"))
     blocked = ["16 partitions without a leader"]
     lake.run(["a"], [incident(from_ms=T0, effects=blocked)])
+    lake.sum_up("a", "kraft-audit recover-plan /logs/a")
 
     def called() -> Sent:
-        commands = {"a": "kraft-audit recover-plan /logs/a"}
-        (sent,) = Notifier(DeltaLake(lake.uri), settings, targets, lambda: T0, lambda ids: commands).notify()
+        (sent,) = Notifier(DeltaLake(lake.uri), settings, targets, lambda: T0).notify()
         return sent
 
     sent, link = called(), "https://audit.example/kafka/clusters/a.html#i-i1"
