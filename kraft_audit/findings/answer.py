@@ -16,6 +16,7 @@ from kraft_audit.findings.what_next import (
     SUBJECTS_NAMED,
     altered_disks,
     disks_lost,
+    last_replicas,
     loss_sentence,
     open_losses,
     what_next,
@@ -322,7 +323,7 @@ def _no_leader(standing: QuorumStanding) -> str:
 def _partitions_at_risk(history: ClusterHistory, folded: FoldedFindings) -> str:
     findings = folded.open
     offline = [finding for finding in findings if finding.rule == "KP002"]
-    alone = [finding for finding in findings if finding.rule == "KP001"]
+    alone = last_replicas(folded)
     sentences = []
     if offline:
         since = min((finding.from_ms for finding in offline if finding.from_ms), default=None)

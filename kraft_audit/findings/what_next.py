@@ -41,6 +41,7 @@ from kraft_audit.text.readable import (
     any_of,
     capitalized,
     listed,
+    natural,
     nouns,
     offset_span,
     pasted_ids,
@@ -209,7 +210,7 @@ def _ask_alone(alone: VoterAlone, quoted: str) -> Iterator[str]:
 
 def _lead_again(folded: FoldedFindings, quoted: str) -> Iterator[str]:
     """Who has to come back first so that partitions without a leader get one."""
-    alone = [f for f in folded.open if f.rule == "KP001" and "leader -1" in f.summary]
+    alone = [f for f in last_replicas(folded) if "leader -1" in f.summary]
     if alone:
         holders = list(dict.fromkeys(last_holder(finding) for finding in alone))
         names = listed([finding.subject for finding in alone[:SUBJECTS_NAMED]])
@@ -218,6 +219,12 @@ def _lead_again(folded: FoldedFindings, quoted: str) -> Iterator[str]:
         yield f"{text}   kraft-audit recover-plan {quoted}"
     elif any(finding.rule == "KP002" for finding in folded.open):
         yield f"See who has to come back first:   kraft-audit recover-plan {quoted}"
+
+
+def last_replicas(folded: FoldedFindings) -> list[Finding]:
+    """The open findings about partitions at one replica, in an order that no table's order of rows changes."""
+    alone = (finding for finding in folded.open if finding.rule == "KP001")
+    return sorted(alone, key=lambda finding: (finding.from_offset or 0, natural(finding.subject)))
 
 
 def open_losses(history: ClusterHistory, folded: FoldedFindings) -> list[Loss]:

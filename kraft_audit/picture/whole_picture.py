@@ -160,7 +160,9 @@ def _label(row: TableRow, to_ms: int) -> str:
         IncidentKind.ROLL_TOO_FAST: "rolled too fast",
         IncidentKind.ROLE_CHANGE: "given up",
     }
-    return f"{who} {words.get(IncidentKind(kind), 'lost' if row['is_open'] else 'out')}"
+    # Some of them may have stopped in order: then the sentence says who was lost.
+    all_lost = row["is_open"] and "in order" not in row["headline"]
+    return f"{who} {words.get(IncidentKind(kind), 'lost' if all_lost else 'out')}"
 
 
 def _fitting(lanes: list[Lane], places: int) -> tuple[tuple[Lane, ...], int]:
