@@ -107,7 +107,7 @@ def test_every_surface_gives_one_answer(captured_logs: Path, tmp_path: Path) -> 
     assert _ask(lakes_of(chosen, LAKES_IN_CI), tmp_path) >= CAPTURES_IN_CI
 
 
-@pytest.mark.drill
+@pytest.mark.long
 def test_every_surface_gives_one_answer_about_every_capture(captured_logs: Path, tmp_path: Path) -> None:
     scenarios = scenarios_of(captured_logs)
     assert _ask(lakes_of(scenarios, max(map(len, scenarios))), tmp_path) == sum(map(len, scenarios))
