@@ -153,6 +153,7 @@ class Drill:
             "brokers' disks not read": self.alone and not self.is_brought_back,
             "brokers' disks added when they are stopped": self.adds_brokers,
             "brokers' backups added when strays are found": is_added,
+            "brokers run on": self.runs_on,
             "other id and endpoint": self.moved,
             "--static": self.stays_static,
             "ELR": self.elr,

@@ -264,7 +264,7 @@ class FollowedProcedure:
         self.nothing(step)
         self.rescued_dir = self.cluster.work / "copied-here"
         said = re.search(
-            r"what is in (\S+) to a new empty folder on host 127\.0\.0\.1,.* set (\S+) in .+ to that", step.text
+            r"what is in (\S+) to a new empty folder on host 127\.0\.0\.1[, ].* set (\S+) in .+ to that", step.text
         )
         assert said is not None
         assert said[1] == str(self.out)
