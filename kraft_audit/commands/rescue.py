@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kraft_audit.quorum.voter_history import Endpoint
     from kraft_audit.recovery.lost_quorum.procedure_step import ProcedureStep
     from kraft_audit.recovery.lost_quorum.rescue import Rescue
+    from kraft_audit.recovery.start_order import StartOrder
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "config", "procedure")
 STEP_NUMBER_WIDTH: Final = 6
@@ -122,7 +123,7 @@ def rescue(
             for step in refused.plan.next_steps if refused.plan is not None else ():
                 complain(step)
             return EXIT_CODE_OF["refused" if refused.plan is None else refused.plan.verdict]
-        steps = list(procedure(rescue))
+        steps = list(procedure(rescue, _order_of_starts(rescue)))
         documents = [
             {"cluster_id": cluster.cluster_id, **asdict(rescue), "procedure": [asdict(step) for step in steps]}
         ]
@@ -131,6 +132,16 @@ def rescue(
         if results.is_table:
             _print(results.out, rescue, steps)
     return results.end_documents(documents)
+
+
+def _order_of_starts(rescue: Rescue) -> StartOrder:
+    """In which order brokers start, by the state that was written: what `recover-plan` says of the dir."""
+    import kraft_audit
+    from kraft_audit.recovery.start_order import start_order
+
+    with kraft_audit.open(rescue.out) as clusters:
+        (cluster,) = clusters
+        return start_order(cluster.recover_plan())
 
 
 def _chosen(clusters: Sequence[Cluster], path: str, from_node: int) -> Cluster:
@@ -147,10 +158,14 @@ def _chosen(clusters: Sequence[Cluster], path: str, from_node: int) -> Cluster:
 
 
 def _print(lines: Output, rescue: Rescue, steps: Sequence[ProcedureStep]) -> None:
+    from kraft_audit.recovery.lost_quorum.procedure_step import OWN_NOTE
+    from kraft_audit.recovery.lost_quorum.rescue_procedure import what_is_lost
+
     node = rescue.node
     addresses = ", ".join(endpoint.address for endpoint in node.endpoints)
     lines.text(f"{rescue.out}: node {node.node_id}, directory id {node.directory_id}, {addresses}")
     lines.text(f"state of {rescue.source.copy.name} before offset {rescue.cut}; log start offset {rescue.offset}")
+    lines.text(what_is_lost(rescue))
     notes = []
     now, later = (
         [step for step in steps if not step.is_note and step.is_later is is_later] for is_later in (False, True)
@@ -159,6 +174,7 @@ def _print(lines: Output, rescue: Rescue, steps: Sequence[ProcedureStep]) -> Non
         if later and step is later[0]:
             lines.text(LATER)
         what, more = step.sentences
+        what = what.replace(OWN_NOTE, f"note {number} below")
         lines.text(f"{f'{number}.':<{STEP_NUMBER_WIDTH}}{what}", hanging=STEP_NUMBER_WIDTH)
         is_long = len(step.settings) > SETTINGS_BESIDE_STEP
         for line in (*(() if is_long else step.settings), *step.commands):

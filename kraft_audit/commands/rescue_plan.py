@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KEYS: Final = (
     *("cluster_id", "verdict", "reason", "next_steps", "outcomes", "chosen", "voters", "kraft_version", "gone"),
-    *("low", "high", "newest_epoch", "end_offset", "uncaptured_brokers", "is_end_proven", "asked_again"),
+    *("low", "high", "newest_epoch", "end_offset", "uncaptured_brokers", "is_end_proven", "asked_again", "disks_left"),
 )
 OPERATIONS_SHOWN: Final = 8
 

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from kraft_audit.recovery.leaderless_partitions import RecoveryPlan
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.declared_recovery import waiting_recovery
 from kraft_audit.rules.columns.kafka_commands import broker_server, controller_server
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
 from kraft_audit.text.readable import and_more, listed, nouns
@@ -39,6 +40,9 @@ class StartOrder:
     cannot_lead: tuple[int, ...] = ()
     without_dir: tuple[tuple[int, str], ...] = ()
     contested: tuple[str, ...] = ()
+
+
+NO_ORDER: Final = StartOrder(())
 
 
 def start_order(plans: Sequence[RecoveryPlan]) -> StartOrder:
@@ -103,8 +107,11 @@ def start_lines(
     `path` is what was read, for commands to paste; `ask` answers what may be done.
     """
     order, quoted = start_order(plans), shlex.quote(path)
-    standing = quorum_standing(history)
-    if standing.standing not in (Standing.HEALTHY, Standing.AT_REST):
+    standing, rescued = quorum_standing(history), waiting_recovery(history)
+    if rescued is not None:
+        node_id = rescued.rescue.node_id
+        yield f"Start node {node_id} first, as the procedure of its rescue says, and check that it leads."
+    elif standing.standing not in (Standing.HEALTHY, Standing.AT_REST):
         yield f"The quorum comes first: {standing.reason}.   kraft-audit check {quoted}"
         return
     if order.contested:
@@ -118,19 +125,31 @@ def start_lines(
             f"Start or restart broker {broker} only with the log dir that holds {its}: with another disk in its place "
             f"the broker leads with an empty log.   kraft-audit may-i start {broker} {quoted}"
         )
-    if order.brokers and order.brokers[0] not in dict(order.without_dir):
+    if rescued is not None and order.brokers:
+        yield f"{_order_text(order)}. Wipe none."
+    elif order.brokers and order.brokers[0] not in dict(order.without_dir):
         yield from _order_lines(plans, order, history, path, ask)
     yield from _election_lines(plans, history, show_all=show_all)
 
 
 def _turn_off(names: Sequence[str], history: ClusterHistory) -> str:
     """How to let partitions wait for a replica that may lead; `names` are theirs."""
-    topics = sorted({name.rpartition("-")[0] for name in names})
-    off = (
-        f"kafka-configs {controller_server(history)} --alter --entity-type topics --entity-name "
-        f"{shlex.quote(topics[0])} --add-config unclean.leader.election.enable=false"
-    )
+    topics = topics_of(names)
+    off = no_unclean_election(controller_server(history), topics[0])
     return f"Turn unclean election off for {_named(topics)} before any start, copy the disks and ask again.   {off}"
+
+
+def topics_of(names: Sequence[str]) -> list[str]:
+    """The topics of partitions that are named TOPIC-NUMBER."""
+    return sorted({name.rpartition("-")[0] for name in names})
+
+
+def no_unclean_election(server: str, topic: str) -> str:
+    """The command that turns unclean election off for a topic."""
+    return (
+        f"kafka-configs {server} --alter --entity-type topics --entity-name {shlex.quote(topic)} "
+        "--add-config unclean.leader.election.enable=false"
+    )
 
 
 def _named(names: Sequence[str]) -> str:
@@ -148,14 +167,19 @@ def _order_lines(
         on = f"{_turn_off(unclean, history)}" if unclean else asked
         yield f"Do not start broker {first} yet, which would come first. {permission.reason}   {on}"
         return
+    yield f"{_order_text(order)}. Wipe none.   {asked}"
+    if rest:
+        yield f"Copy the disks and ask again before each further start: the return of {first} may change the order."
+
+
+def _order_text(order: StartOrder) -> str:
+    first, *rest = order.brokers
     text = f"Start broker {first} with its disk"
     if rest:
         text += f", wait until it is unfenced, then {', then '.join(map(str, rest))}"
     if order.cannot_lead:
         text += f". {listed(order.cannot_lead)} can lead none of these partitions before they have caught up"
-    yield f"{text}. Wipe none.   {asked}"
-    if rest:
-        yield f"Copy the disks and ask again before each further start: the return of {first} may change the order."
+    return text
 
 
 def _election_lines(plans: Sequence[RecoveryPlan], history: ClusterHistory, *, show_all: bool) -> Iterator[str]:

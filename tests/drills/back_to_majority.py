@@ -27,12 +27,14 @@ class BackToMajority:
         self._cluster, self._drill = followed.cluster, followed.drill
         self._new_ids: list[int] = []
         self._returned: list[KafkaNode] = []
-        self._formatting = self._asking = ""
+        self._formatting = self._asking = self._seeing = ""
+        self._adding: PrintedStep | None = None
         self._end_above = 0
 
     @property
     def left_out(self) -> tuple[Callable[[PrintedStep], None], ...]:
-        return (self.start_new, self.wait_for_new, self.add_new, self.copy_rescued, self.configure_copies)
+        new = (self.start_new, self.wait_for_new, self.add_new, self.see_new)
+        return (*new, self.copy_rescued, self.configure_copies)
 
     def _give_config(self, node: KafkaNode, source: Path) -> None:
         """Gives a new controller the config of another with node.id, listeners and log dirs of its own."""
@@ -48,17 +50,29 @@ class BackToMajority:
         change_lines(target, values, ["metadata.log.dir"])
         node.take_config(target)
 
-    def start_new(self, step: PrintedStep) -> None:
+    def choose_new(self, step: PrintedStep) -> None:
+        """Ids that no broker has, new ones or those of old controllers."""
+        self._followed.nothing(step)
         if not self._drill.grows:
             return
+        named = re.search(r"that of an old controller \(([0-9 ,or]+)\)", step.text)
+        old_ids = set(map(int, re.findall(r"[0-9]+", named[1]))) if named is not None else set()
         self._returned = [
             node for node in self._followed.combined if node is not self._followed.rescued and node.role == "combined"
         ]
         ids = self._drill.voter_ids[:2] if self._drill.old_ids else [self._drill.voters + 1, self._drill.voters + 2]
         self._new_ids = ids[len(self._returned) :]
-        (self._formatting,) = step.commands
+        assert not self._drill.old_ids or set(self._new_ids) <= old_ids
+
+    def configure_new(self, step: PrintedStep) -> None:
+        assert not step.commands
         assert step.settings.items() <= lines_of(self._followed.config).items()
-        self._start_next()
+
+    def start_new(self, step: PrintedStep) -> None:
+        assert not step.settings
+        if self._drill.grows:
+            (self._formatting,) = step.commands
+            self._start_next()
 
     def _start_next(self) -> None:
         roles = lines_of(self._followed.config)["process.roles"]
@@ -95,20 +109,37 @@ class BackToMajority:
     def add_new(self, step: PrintedStep) -> None:
         if not self._drill.grows:
             return
-        self._add(step)
+        self._adding = step
+        self._add()
+
+    def see_new(self, step: PrintedStep) -> None:
+        """Whether the new one is a voter; only then the next one begins."""
+        assert not step.settings
+        if not self._drill.grows:
+            return
+        (self._seeing,) = step.commands
+        self._wait_until_listed()
         while self._new_ids:
             self._start_next()
-            self._wait_until_caught_up()
-            self._add(step)
+            self._add_next()
         for node in self._returned:
             self._cluster.joined[node.node_id] = self._newest = node
-            self._wait_until_caught_up()
-            self._add(step)
+            self._add_next()
         wait_for("three voters", partial(self._has_voters, {node.node_id for node in self._followed.controllers}))
 
-    def _add(self, step: PrintedStep) -> None:
-        for command in step.commands:
+    def _add_next(self) -> None:
+        self._wait_until_caught_up()
+        self._add()
+        self._wait_until_listed()
+
+    def _add(self) -> None:
+        assert self._adding is not None
+        for command in self._adding.commands:
             self._followed.run(command, self._newest)
+
+    def _wait_until_listed(self) -> None:
+        listed = re.compile(rf'^CurrentVoters:.*"id": ?{self._newest.node_id}\b', re.MULTILINE)
+        wait_for("the new voter", lambda: listed.search(self._followed.run(self._seeing)))
 
     def _has_voters(self, ids: set[int]) -> bool:
         """Whether these are the voters, and each has fetched something."""

@@ -67,6 +67,7 @@ class Drill:
     controllers have a second listener, for brokers, and users log in by SASL. `tls`: all listeners of controllers are
     encrypted besides, and take no one without a login or a certificate. `damage`: to the disk of the controller
     that is left. `adds_brokers`: brokers' disks are not read at first, and then added where the procedure says so.
+    `runs_on`: nothing is lost, and brokers run all the while; copies of all disks are read.
     Where `is_planned`, the command of the rescue is the one that `rescue-plan` prints, and it has to choose `source`.
     """
 
@@ -93,6 +94,7 @@ class Drill:
     tls: bool = False
     damage: tuple[Damage, ...] = ()
     adds_brokers: bool = False
+    runs_on: bool = False
     ci: bool = False
 
     @property
@@ -151,6 +153,7 @@ class Drill:
             "brokers' disks not read": self.alone and not self.is_brought_back,
             "brokers' disks added when they are stopped": self.adds_brokers,
             "brokers' backups added when strays are found": is_added,
+            "brokers run on": self.runs_on,
             "other id and endpoint": self.moved,
             "--static": self.stays_static,
             "ELR": self.elr,

@@ -17,6 +17,7 @@ DRILLS: Final = (
     Drill("dynamic", "4.3.1", ci=True),
     Drill("dynamic-producer", "4.3.1", brokers=2, producing=True, elr=True),
     Drill("dynamic-old-ids", "4.0.2", old_ids=True),
+    Drill("dynamic-running", "4.3.1", brokers=2, producing=True, runs_on=True),
     Drill("dynamic-moved", "4.3.1", moved=True),
     Drill("dynamic-snapshots", "4.3.1", snapshots=True, alone=True),
     Drill("dynamic-3.9", "3.9.2", brokers=2, producing=True),

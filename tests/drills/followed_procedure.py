@@ -14,6 +14,7 @@ from kraft_audit.recovery.lost_quorum.controller_config import blank
 from tests.builders.commands import Command
 from tests.builders.printed_scripts import calls_of
 from tests.drills.back_to_majority import BackToMajority
+from tests.drills.broker_starts import start_brokers
 from tests.drills.drill import LEAVES_LOGS, Back, Drill
 from tests.drills.kafka_node import KafkaNode, change_lines, lines_of
 from tests.drills.old_logs import OldLogSteps, run_in_bash
@@ -21,7 +22,13 @@ from tests.drills.old_majority import return_against
 from tests.drills.printed_procedure import PrintedStep
 from tests.drills.real_cluster import RealCluster, wait_for
 
-LEADS: Final = re.compile(r"leader ([0-9]+), epoch above ([0-9]+), log end offset above ([0-9]+)")
+LEADS: Final = re.compile(
+    r"LeaderId is ([0-9]+), LeaderEpoch above ([0-9]+), HighWatermark above ([0-9]+), "
+    r"CurrentVoters node ([0-9]+) alone;"
+)
+COPIED: Final = re.compile(r"what is in (\S+) to a new empty folder on host 127\.0\.0\.1[, ].* set (\S+) in .+ to")
+VOTER_IDS: Final = re.compile(r'"id": ?([0-9]+)|\[([0-9]+)\]')
+"""In CurrentVoters; before 3.9 it is a list of ids."""
 PASSWORDS: Final = re.compile(r"PASSWORD_OF_(\w+)")
 NOTHING_TO_DO: Final = (
     "What was revoked",
@@ -50,7 +57,9 @@ class FollowedProcedure:
         self._majority = BackToMajority(self)
         self._steps: dict[str, Callable[[PrintedStep], object]] = {
             "Power off": self._power_off,
-            "Never start a majority": self._warned,
+            "If the metadata log of node": self._compare_copies,
+            "If the copies are from before": self.nothing,
+            "Leave the brokers that run": self._leave_brokers,
             "Stop all brokers": self._stop_brokers,
             "Reassigned in the lost part": self._run_all,
             "Before node": self._move_old_metadata,
@@ -60,11 +69,18 @@ class FollowedProcedure:
             "Nodes ": self._return_combined,
             "On every broker remove": self._configure_brokers,
             "Before anything is moved": self._run_all,
+            "If the server.properties of": self.nothing,
             "The controller's config is": self._take_config,
-            "Move ": self._start_rescued,
+            "Otherwise write controller.properties": self._write_config,
+            "Start only one rescued dir": self.nothing,
+            "Copy what is in ": self._copy_rescued,
+            "Take ": self._start_rescued,
+            "Format nothing": self._start_rescued,
             "Check it": self._check,
             "The brokers are stopped": self._add_brokers,
+            "Before any broker starts": self._run_all,
             "Start all brokers": self._start_brokers,
+            "Never remove a folder": self.nothing,
             "Keep clients away": self._list_strays,
             "Start broker": self._start_last,
             "Broker": self._elect,
@@ -72,13 +88,15 @@ class FollowedProcedure:
             "Bring the lost part back": self._bring_back,
             "Topics that come back empty": self._run_all,
             "Revoked or changed": self._run_all,
-            "Back to a majority: for each": self._majority.start_new,
+            "For each new controller": self._majority.choose_new,
+            "Give it the config of node": self._majority.configure_new,
+            "Format it on its host": self._majority.start_new,
             "Wait until it has caught up": self._majority.wait_for_new,
             "Only then add it": self._majority.add_new,
-            "Back to a majority: stop": self._majority.copy_rescued,
+            "See that CurrentVoters lists it": self._majority.see_new,
+            "Stop node": self._majority.copy_rescued,
             "Set this in every controller's": self._majority.configure_copies,
             "Start all controllers": self._majority.start_copies,
-            "Never rescue twice": self.nothing,
         }
         self._steps["A better copy"] = self.nothing
         self._steps |= dict.fromkeys(NOTHING_TO_DO, self.nothing)
@@ -112,15 +130,26 @@ class FollowedProcedure:
     def _power_off(self, step: PrintedStep) -> None:
         self.nothing(step)
         assert not any(node.is_running for node in self.cluster.controllers.values())
-
-    def _warned(self, step: PrintedStep) -> None:
-        self.nothing(step)
         self.warning = step.text
+
+    def _compare_copies(self, step: PrintedStep) -> None:
+        """Disks that are left, and no other, can have changed after they were copied."""
+        self.nothing(step)
+        (ids,) = re.findall(r"of node ([0-9, or]+) changed", step.text)
+        assert not set(map(int, re.findall(r"[0-9]+", ids))) & set(self.drill.gone)
+
+    def _leave_brokers(self, step: PrintedStep) -> None:
+        """Where nothing is lost: those that run go on across the rescue."""
+        self.nothing(step)
+        for broker in self.cluster.brokers.values():
+            assert f"{broker.node_id} ({broker.broker_place})" in step.text
+            assert broker.is_running is self.drill.runs_on
 
     def _stop_brokers(self, step: PrintedStep) -> None:
         self.nothing(step)
         for broker in self.cluster.brokers.values():
             assert f"{broker.node_id} ({broker.broker_place})" in step.text
+            assert not self.drill.runs_on
             broker.kill()
             shutil.copytree(broker.log_dir, self._backup / broker.log_dir.name, dirs_exist_ok=True)
 
@@ -179,7 +208,7 @@ class FollowedProcedure:
                 self.run(command, node)
 
     def _take_config(self, step: PrintedStep) -> None:
-        """The config of the rescued controller: the file that was written, or what is put together by hand."""
+        """The config of the rescued controller: the file that was written, or a combined node's own."""
         self.config = self.cluster.work / "rescued.properties"
         written = re.match(r"The controller's config is (\S+): ", step.text)
         if written is not None:
@@ -187,18 +216,23 @@ class FollowedProcedure:
             shutil.copy(written[1], self.config)
             assert step.settings.items() <= lines_of(self.config).items()
             return
-        owner = self.cluster.controllers.get(self.drill.source) or self.cluster.controllers[1]
-        if "to be written by hand" not in step.text:
-            without = re.search(r"and without ([a-z.]+)\.", step.text)
-            assert without is not None
-            shutil.copy(owner.properties, self.config)
-            change_lines(self.config, step.settings, [without[1]])
-            return
+        without = re.search(r"and without ([a-z.]+)\.", step.text)
+        assert without is not None
+        shutil.copy(self._owner.properties, self.config)
+        change_lines(self.config, step.settings, [without[1]])
+
+    @property
+    def _owner(self) -> KafkaNode:
+        return self.cluster.controllers.get(self.drill.source) or self.cluster.controllers[1]
+
+    def _write_config(self, step: PrintedStep) -> None:
+        """What is put together by hand."""
+        self.config = self.cluster.work / "rescued.properties"
         self._assert_it_does_not_start(step)
         families = re.search(r"begins with (.+?)\. Without", step.text)
         assert families is not None
         starts = tuple(re.split(", | or ", families[1]))
-        old = lines_of(owner.properties)
+        old = lines_of(self._owner.properties)
         lines = {key: old.get(key, "") if value == blank(key) else value for key, value in step.settings.items()}
         lines = {key: value for key, value in lines.items() if value}
         change_lines(self.config, {key: value for key, value in old.items() if key.startswith(starts)} | lines)
@@ -226,23 +260,28 @@ class FollowedProcedure:
         node.take_config(self.config)
         return node
 
+    def _copy_rescued(self, step: PrintedStep) -> None:
+        self.nothing(step)
+        self.rescued_dir = self.cluster.work / "copied-here"
+        said = re.search(
+            r"what is in (\S+) to a new empty folder on host 127\.0\.0\.1[, ].* set (\S+) in .+ to that", step.text
+        )
+        assert said is not None
+        assert said[1] == str(self.out)
+        shutil.copytree(self.out, self.rescued_dir)
+        assert lines_of(self.config)[said[2]] == str(self.out)
+        change_lines(self.config, {said[2]: self.rescued_dir})
+
     def _start_rescued(self, step: PrintedStep) -> None:
         self.nothing(step)
-        moved = self.cluster.work / "moved-here"
-        shutil.move(self.out, moved)
-        key = re.search(r"(\S+) names the place where it is now", step.text)
-        assert key is not None
-        assert lines_of(self.config)[key[1]] == str(self.out)
-        change_lines(self.config, {key[1]: moved})
         if lines_of(self.config)["process.roles"] == "controller":
             node = self._rescued_controller()
-            node.log_dir = moved
+            node.log_dir = self.rescued_dir
             node.output = self.cluster.work / "rescued.log"
         else:
             node = self.cluster.brokers[int(lines_of(self.config)["node.id"])]
             node.take_config(self.config)
         self.rescued = node
-        self.rescued_dir = moved
         self.cluster.rescued = node
         node.start()
         wait_for("the rescued node to lead", lambda: self.cluster.leader(node) == node.node_id)
@@ -256,19 +295,13 @@ class FollowedProcedure:
         assert status["LeaderId"] == leads[1]
         assert int(status["LeaderEpoch"]) > int(leads[2])
         assert int(status["HighWatermark"]) > int(leads[3])
+        assert ["".join(found) for found in VOTER_IDS.findall(status["CurrentVoters"])] == [leads[4]]
         self.fence = int(leads[2])
         if self.drill.back in (Back.AGAINST, Back.WIPED):
             return_against(self.cluster, self)
 
     def _start_brokers(self, step: PrintedStep) -> None:
-        self.nothing(step)
-        last = re.search(r"Start all brokers but ([0-9 ,and]+)\.", step.text)
-        ids = set(self.cluster.brokers) - set(map(int, re.findall(r"[0-9]+", last[1]) if last is not None else ()))
-        for node_id in ids:
-            if self.cluster.brokers[node_id] is not self.rescued:
-                self.cluster.brokers[node_id].start()
-        self.cluster.wait_for_brokers(ids, are_leading=not self.drill.combined)
-        self.cluster.wait_for_state(self.cluster.truth)
+        start_brokers(self.cluster, step, self.run)
 
     def _list_strays(self, step: PrintedStep) -> None:
         """Brokers name what they do not know: no step removes it."""

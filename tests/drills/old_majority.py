@@ -68,7 +68,7 @@ def return_against(cluster: RealCluster, followed: FollowedProcedure) -> None:
             node.format(cluster.tools, cluster.cluster_id)
         node.start()
     wait_for("the old majority to elect one of itself", lambda: cluster.leader(*old) in drill.gone)
-    assert "they elect themselves" in followed.warning
+    assert "a majority of them elects itself" in followed.warning
     if not drill.moved:
         rescued.start()
     wait_for("the rescued node to lead", lambda: cluster.leader(rescued) == rescued.node_id)

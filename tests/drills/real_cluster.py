@@ -63,6 +63,7 @@ class RealCluster:
         self.cluster_id = new_directory_id()
         self.nodes, self.gone = work / "nodes", work / "gone"
         self.backup = work / "nightly-backup"
+        self.copies = work / "copies"
         self.gone.mkdir(parents=True)
         self.keys = make_keys(work) if drill.tls else None
         self.login = () if self.keys is None else (str(login_of_drill(work, self.keys)),)
@@ -82,6 +83,8 @@ class RealCluster:
 
     def _node(self, node_id: int, role: str) -> KafkaNode:
         node = KafkaNode(self.work, node_id, role, self.classpath, {}, self.archive)
+        if self.drill.runs_on:  # no record comes after those that every disk has
+            node.extra["metadata.max.idle.interval.ms"] = 0
         if self.drill.snapshots:
             node.extra["metadata.log.max.record.bytes.between.snapshots"] = SNAPSHOT_BYTES
         if Damage.SNAPSHOT_ALONE in self.drill.damage:
@@ -123,6 +126,8 @@ class RealCluster:
         drill = self.drill
         if drill.cut is Cut.BACKUP:
             return self.backup
+        if drill.runs_on:
+            return self.copies
         return self.nodes / f"{drill.controller_role}-{drill.source}" if self.is_one_disk else self.nodes
 
     @property
@@ -358,9 +363,11 @@ class RealCluster:
             node.kill()
         if self.drill.cut is Cut.TRANSACTION:
             append_alike([node.log_dir for node in self.controllers.values()], *OPEN_TRANSACTION)
-        if not self.drill.alone:  # a disk is not read while a process holds it
+        if not self.drill.alone and not self.drill.runs_on:  # a disk is not read while a process holds it
             for broker in self.brokers.values():
                 broker.kill()
+        if self.drill.runs_on:
+            self.copy_disks(self.copies)
         for node_id in self.drill.gone:
             node = self.controllers[node_id]
             shutil.move(node.log_dir, self.gone / node.log_dir.name)

@@ -8,6 +8,7 @@ from typing import Final
 from kraft_audit.quorum.voter_history import Endpoint
 from kraft_audit.recovery.lost_quorum.controller_config import BOOTSTRAP_SERVERS, VOTERS, ControllerConfig
 from kraft_audit.recovery.lost_quorum.procedure_step import (
+    OWN_NOTE,
     ProcedureStep,
     Steps,
     combined_nodes,
@@ -23,6 +24,8 @@ LOGIN_UNKNOWN: Final = (
     " If the controllers took SASL or SSL alone, add --command-config FILE to every command below that asks one: FILE "
     "holds security.protocol, and what that needs."
 )
+OLD_QUORUM: Final = f"its {VOTERS} and {BOOTSTRAP_SERVERS}"
+HAND_WRITTEN: Final = "controller.properties"
 FAMILIES: Final = ("ssl.", "sasl.", "listener.name.", "delegation.token.", "config.providers")
 """What keys begin with that a controller has to have as the old one had them."""
 
@@ -38,11 +41,11 @@ def _brokers_config(rescue: Rescue, endpoint: Endpoint) -> ProcedureStep:
     combined = combined_nodes(rescue)
     if combined and not is_combined(rescue):
         return ProcedureStep(
-            f"Set this in {whose}, and no other controller. {nouns('Node', combined)} go on as brokers only, without "
+            f"Set this in {whose}, in place of {OLD_QUORUM}. {nouns('Node', combined)} go on as brokers only, without "
             "the controllers' listeners in listeners:",
             settings=("process.roles=broker", line),
         )
-    text = f"Set this in {whose}, and no other controller:"
+    text = f"Set this in {whose}, in place of {OLD_QUORUM}:"
     if not rescue.node.is_static or not forget_voters(rescue):
         return ProcedureStep(text, settings=(line,))
     # A node below 3.9 does not start where its quorum-state names other voters than its config (QuorumState, 3.8).
@@ -73,18 +76,38 @@ def first_start(rescue: Rescue) -> Steps:
     protocols = f" It listens on {listed(config.protocols)}." if config.protocols else ""
     if config.client is not None:
         protocols += f" {_login_of_tools(config)}"
+    name = HAND_WRITTEN
     if config.path is not None:
-        text = _with_own_file(config, node.node_id)
+        text, name = _with_own_file(config, node.node_id), config.path
+    elif is_combined(rescue):
+        text, name = _own_file_by_hand(rescue), f"node {node.node_id}'s server.properties"
     else:
-        text = _own_file_by_hand(rescue) if is_combined(rescue) else _by_hand(rescue)
+        yield _file_instead(rescue)
+        text = _by_hand(rescue)
     yield ProcedureStep(f"{text}{protocols}", settings=config.lines)
+    yield ProcedureStep(
+        "Start only one rescued dir: one that was never started may be deleted and built again. Two that start are two "
+        "clusters of one id."
+    )
     beside, key = ",", "log.dirs"
     if is_combined(rescue):
         beside, key = f" beside the data dirs of node {node.node_id}, in none of them,", "metadata.log.dir"
     yield ProcedureStep(
-        f"Move {rescue.out} to the controller's host{beside} do not format it, and start the controller with this "
-        f"config. Give the dir to the user that runs Kafka. {key} names the place where it is now: change that if you "
-        "move it elsewhere."
+        f"Copy what is in {rescue.out} to a new empty folder on host {node.endpoints[0].host}{beside} chown it to "
+        f"Kafka's user, and set {key} in {name} to that folder."
+    )
+    is_there = config.path is None and is_combined(rescue)
+    start = "Format nothing, and" if is_there else f"Take {name} to that host, format nothing, and"
+    yield ProcedureStep(f"{start} start the controller with {name if is_there else 'it'}.")
+
+
+def _file_instead(rescue: Rescue) -> ProcedureStep:
+    """The best way: no line of the old controller's config can be forgotten."""
+    voters = rescue.plan.voters
+    owner = rescue.node.node_id if rescue.node.node_id in voters or not voters else voters[0]
+    return ProcedureStep(
+        f"If the server.properties of controller {owner} is left, repeat rescue with --config {owner}=FILE and another "
+        "--out, and follow what that prints."
     )
 
 
@@ -127,17 +150,16 @@ def _own_file_by_hand(rescue: Rescue) -> str:
 
 
 def _by_hand(rescue: Rescue) -> str:
-    source, voters = rescue.config.source, rescue.plan.voters
-    owner = rescue.node.node_id if rescue.node.node_id in voters or not voters else voters[0]
-    known = "no config of an old controller was read"
+    source = rescue.config.source
+    known = "No config of an old controller was read"
     login = "" if rescue.config.protocols else LOGIN_UNKNOWN
     if source is not None:
-        known = f"{source} holds only some settings of the old controller"
+        known = f"Only some settings of the old controller are in {source}"
     return (
-        f"The controller's config is to be written by hand with the lines below, as {known}. If the server.properties "
-        f"of controller {owner} is left, build the dir again with --config {owner}=FILE instead. These lines are not a "
-        "whole config. Fill in every name in capitals as the old controllers had it, the authorizer and the protocols "
-        "first. Remove such a line only if they had none: Kafka does not start while one is left. Add every line of "
+        f"Otherwise write {HAND_WRITTEN} by hand: its lines stand in {OWN_NOTE}. {known}, so these lines "
+        "are not a whole config. Fill in every name in capitals as the old controllers had it, the authorizer and the "
+        "protocols first. Remove such a line only if they had none: Kafka does not start while one is left. Add every "
+        "line of "
         f"theirs that begins with {any_of(FAMILIES)}. Without the authorizer any user may create and delete topics. "
         "Without the policies every topic and config is accepted, and without its secret key no delegation token is "
         f"valid.{login}"

@@ -17,7 +17,7 @@ from kraft_audit.recovery.lost_quorum.procedure_step import (
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
 from kraft_audit.recovery.lost_quorum.rescued_dir import new_directory_id
 from kraft_audit.rules.columns.kafka_commands import CONFIG, add_controller, format_disk
-from kraft_audit.text.readable import listed
+from kraft_audit.text.readable import any_of, listed
 
 JOINED_CONFIG: Final = "joining.properties"
 """Stands for a file with a new controller's properties and the login of the tools."""
@@ -30,8 +30,8 @@ def static_majority(rescue: Rescue) -> Steps:
     combined = is_combined(rescue)
     new_dir = "the metadata.log.dir of node N, beside its data dirs" if combined else "that of node N"
     yield ProcedureStep(
-        f"Back to a majority: stop node {node.node_id} and all brokers. Give {listed(others)} a copy of its log dir, "
-        "never an empty one: two empty disks elect themselves and make it truncate everything. "
+        f"Stop node {node.node_id} and all brokers, and give {listed(others)} a copy of its log dir, never an empty "
+        "one. Two empty disks elect themselves and make it truncate everything. "
         f"BROKER_DIR is each broker's metadata log dir, RESCUED_DIR the rescued one, NEW_DIR_N {new_dir}.",
         commands=(
             *forget_voters(rescue),
@@ -73,15 +73,23 @@ def _copied(cluster_id: str, node_id: int) -> tuple[str, str]:
 def dynamic_majority(rescue: Rescue) -> Steps:
     """Each new controller is formatted, catches up as an observer, and only then becomes a voter (KIP-853)."""
     node, combined = rescue.node, is_combined(rescue)
-    old = listed(sorted(set(rescue.plan.voters) - {node.node_id}))
-    disk, dirs = "a fresh disk", "log.dirs"
+    old = sorted({*rescue.plan.voters, *rescue.ghosts} - {node.node_id})
+    disk, dirs, whose = "an empty disk", "log.dirs", "broker"
     if combined:
-        disk, dirs = "a fresh disk, or a new metadata.log.dir beside data that it has,", "log dirs"
+        disk, dirs = "an empty disk, or a new metadata.log.dir beside data that it has,", "log dirs"
+        whose = "other node"
+    old_ids = f", else that of an old controller ({any_of(old)})" if old else ""
     yield ProcedureStep(
-        f"Back to a majority: for each new controller take {disk} and the config of node {node.node_id}, authorizer "
-        f"and all, with its own node.id, listeners and {dirs}, format it and start it. Old ids ({old or 'none'}) "
-        "return only this way.",
+        f"For each new controller, one after the other, take {disk} and a node.id that no {whose} has, best a new one"
+        f"{old_ids}. An old id returns only this way, never with its old disk."
+    )
+    yield ProcedureStep(
+        f"Give it the config of node {node.node_id}, authorizer and all, with its own node.id, listeners and {dirs}, "
+        "and with this line:",
         settings=(quorum_line(rescue, node.endpoints[0], {}),),
+    )
+    yield ProcedureStep(
+        f"Format it on its host, where {CONFIG} is its config, and start it:",
         commands=(format_disk(node.cluster_id, joins=True, beside_data=combined),),
     )
     yield ProcedureStep(
@@ -90,6 +98,11 @@ def dynamic_majority(rescue: Rescue) -> Steps:
         commands=(f"kafka-metadata-quorum {controller_option(rescue)} describe --replication",),
     )
     yield _addition(rescue)
+    yield ProcedureStep(
+        "See that CurrentVoters lists it now, and only then begin with the next one. Once all are voters, name them "
+        "all in controller.quorum.bootstrap.servers of every node, for its next start.",
+        commands=(f"kafka-metadata-quorum {controller_option(rescue)} describe --status",),
+    )
 
 
 def _addition(rescue: Rescue) -> ProcedureStep:
@@ -97,11 +110,10 @@ def _addition(rescue: Rescue) -> ProcedureStep:
     client = rescue.config.client
     if client is None:
         return ProcedureStep(
-            "Only then add it, with its own config. Begin the next one after that.",
-            commands=(add_controller(bootstrap_option(rescue)),),
+            "Only then add it, on its host and with its config:", commands=(add_controller(bootstrap_option(rescue)),)
         )
     return ProcedureStep(
-        "Only then add it, with its own config and the login of the tools in one file. Begin the next one after that.",
+        "Only then add it, on its host, with its config and the login of the tools in one file:",
         commands=(
             f"cat {CONFIG} {shlex.quote(client)} > {JOINED_CONFIG}",
             add_controller(bootstrap_option(rescue), JOINED_CONFIG),

@@ -34,6 +34,9 @@ class ProcedureStep:
 
 
 _SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
+TEXTS_LISTED: Final = 8
+OWN_NOTE: Final = "the note to this step"
+"""Is printed with its number."""
 Steps = Iterator[ProcedureStep]
 
 
@@ -45,6 +48,25 @@ def combined_nodes(rescue: Rescue) -> list[int]:
 def is_combined(rescue: Rescue) -> bool:
     """Whether the rescued node goes on as a broker too, with the data that it has."""
     return rescue.node.node_id in combined_nodes(rescue)
+
+
+def loses_nothing(rescue: Rescue) -> bool:
+    """Whether all that can have been committed is in the rescued dir."""
+    source = rescue.source
+    is_whole = source.unknown_from is None and source.lost_from >= source.lost_to and not rescue.lost_after_cut
+    is_whole = is_whole and rescue.plan.is_end_proven
+    return is_whole and not source.loses and not source.brings_back
+
+
+def brokers_left(rescue: Rescue) -> set[int]:
+    """The brokers to start: neither lost with their disks nor in the process of the rescued controller."""
+    return {broker for broker, _ in rescue.brokers} - {*rescue.lost_brokers.brokers, rescue.node.node_id}
+
+
+def shortened(texts: Sequence[str]) -> str:
+    """The first of many texts, and where the others are."""
+    more = len(texts) - TEXTS_LISTED
+    return "; ".join(texts[:TEXTS_LISTED]) + (f"; {more} more in rescue.json" if more > 0 else "")
 
 
 def bootstrap_option(rescue: Rescue) -> str:

@@ -87,6 +87,7 @@ class RescuePlan:
     `low` and `high` bound what was committed; `high` is None without an upper bound. `newest_epoch` and `end_offset`
     are the highest that any disk names. `is_end_proven`: nothing was committed after what the copies hold, as a
     majority of the voters' disks is here and not said to be gone, or the copy of every registered broker.
+    `disks_left` are the nodes whose disks were read and are not said to be gone: nothing may start from them.
     `asked_again` is the command that gives the plan once more.
     """
 
@@ -105,6 +106,7 @@ class RescuePlan:
     uncaptured_brokers: tuple[int, ...] = ()
     is_end_proven: bool = False
     asked_again: str = ""
+    disks_left: tuple[int, ...] = ()
 
     @property
     def newest_broker_copy(self) -> SurvivingCopy | None:
@@ -168,6 +170,7 @@ class _Planner:
             self._asked += f" --cluster {shlex.quote(plan.key)}"
             self._asked_again = self._asked
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
+        self._disks_left = tuple(sorted(self._disk_ids - gone))
         high = newest.interval.high if is_last_round(reading.survey, rounds) else None
         nameless = sorted((each for each in disks if each.node_id is None), key=lambda each: each.path)
         self._refusals = PlanRefusals(
@@ -231,6 +234,7 @@ class _Planner:
             self._uncaptured_brokers(),
             self._is_end_proven,
             self._again(),
+            self._disks_left,
         )
 
     def _chosen(self) -> int:
@@ -310,9 +314,9 @@ class _Planner:
         return f"kraft-audit rescue-plan {self._asked_again}{gone_option(self._gone)}"
 
     def _steps(self, best: SurvivingCopy) -> Iterator[str]:
-        others = sorted(self._disk_ids - ({best.node_id} if best.archived_ms is None else set()))
-        if others:
-            yield f"Keep the disks of {listed(others)} as they are: copy them before anything starts."
+        if self._disks_left:
+            whose = nouns("node", self._disks_left)
+            yield f"Copy the metadata logs of {whose} before anything starts, and leave those disks as they are."
         brokers = self._uncaptured_brokers()
         if brokers:
             yield f"Add the node dirs of {nouns('broker', brokers)}, which hold copies of this log too, and ask again."
@@ -323,6 +327,8 @@ class _Planner:
             asked = f"{self._asked}{gone_option(self._gone)}"
             words = f"kraft-audit rescue {asked} --from {best.node_id} --out rescued-{best.node_id}{named}"
             yield f"Build the node dir to go on with, and get the procedure: {words}"
+            if not best.is_voter:
+                yield "NODE is an id that no broker has, best a new one. HOST:PORT is where it will listen."
 
     # What each copy would mean
 

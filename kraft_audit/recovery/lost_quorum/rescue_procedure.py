@@ -11,46 +11,51 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from kraft_audit.recovery.lost_quorum.broker_steps import before_the_start, broker_starts
 from kraft_audit.recovery.lost_quorum.config_steps import brokers_config, first_start, other_combined
 from kraft_audit.recovery.lost_quorum.lost_part import INTERNAL_TOPIC
 from kraft_audit.recovery.lost_quorum.majority_steps import dynamic_majority, static_majority
 from kraft_audit.recovery.lost_quorum.procedure_step import (
     ProcedureStep,
     Steps,
+    brokers_left,
     combined_nodes,
     controller_option,
     is_combined,
+    loses_nothing,
+    shortened,
 )
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
-from kraft_audit.recovery.lost_quorum.rescue_plan import OLD_DISKS
 from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_text
 from kraft_audit.recovery.restore.state_differences import Operation
-from kraft_audit.text.readable import any_of, listed, nouns, time_text
+from kraft_audit.recovery.start_order import NO_ORDER, StartOrder
+from kraft_audit.text.readable import any_of, listed, nouns, offset_span
 from kraft_audit.text.shell_commands import UnwritableError
 from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE
 
-BROKER_STOP_S: Final = 90
-"""SIGTERM does not end a broker without a quorum within this time (Kafka 4.3)."""
 MOVE_OLD_METADATA: Final = 'mv "$DATA_DIR"/__cluster_metadata-0 "$DATA_DIR"-old-metadata'
 RIGHTS: Final = ("SCRAM credential", "delegation token", "client quota")
-TEXTS_LISTED: Final = 8
 
 
-def loses_nothing(rescue: Rescue) -> bool:
-    """Whether all that can have been committed is in the rescued dir."""
-    source = rescue.source
-    is_whole = source.unknown_from is None and source.lost_from >= source.lost_to and not rescue.lost_after_cut
-    is_whole = is_whole and rescue.plan.is_end_proven
-    return is_whole and not source.loses and not source.brings_back
-
-
-def procedure(rescue: Rescue) -> Steps:
-    """The steps, the first one first."""
+def procedure(rescue: Rescue, order: StartOrder = NO_ORDER) -> Steps:
+    """The steps, the first one first. `order` is that in which brokers have to start, by the rescued state."""
     yield from _before(rescue)
-    yield from _start(rescue)
+    yield from _start(rescue, order)
     yield from _after(rescue)
-    yield ProcedureStep("Never rescue twice from different disks: both would have one cluster id.")
     yield from _later(rescue)
+
+
+def what_is_lost(rescue: Rescue) -> str:
+    """In one line, what the rescued state lacks of what was committed, and what it has that was undone."""
+    source = rescue.source
+    lost = [operation.text for operation in (*source.loses, *rescue.lost_after_cut)]
+    if source.lost_from < source.lost_to:
+        without = "" if source.loses else ", without an operation in them"
+        lost.append(f"{offset_span(source.lost_from, source.lost_to)}, already committed{without}")
+    if source.unknown_from is not None:
+        lost.append(f"whatever only disks held that were not read, from offset {source.unknown_from} on")
+    back = shortened([operation.text for operation in source.brings_back])
+    return f"Lost: {shortened(lost) or 'nothing'}.{f' Undone: {back}.' if back else ''}"
 
 
 def _before(rescue: Rescue) -> Steps:
@@ -64,34 +69,19 @@ def _before(rescue: Rescue) -> Steps:
     own = rescue.dropped.get(rescue.node.node_id, ())
     if own:
         yield ProcedureStep(
-            f"Node {rescue.node.node_id} is a broker too, and left the ISR of {_shortened(own)} in the lost part: it "
-            "may lead them, and the others then truncate acknowledged records. Build the dir again with --node-id and "
-            "--endpoint, for a controller of its own with an id that no broker has."
+            "Build the dir again with --node-id and --endpoint, for a controller of its own with an id that no broker "
+            f"has: node {rescue.node.node_id} is a broker too, and left the ISR of {shortened(own)} in the lost part. "
+            "It may lead them, and the others then truncate acknowledged records."
         )
     combined = combined_nodes(rescue)
-    paths = [f"{o.copy.name}: {o.copy.path}" for o in rescue.plan.outcomes]
     are = "is a broker" if len(combined) == 1 else "are brokers"
     both = f" {nouns('Node', combined)} {are} too: the data goes on, the old metadata log does not."
+    detached = " Detach the disks that are left of them, so that nothing starts from these."
     yield ProcedureStep(
-        f"Power off every old controller ({listed(controllers)}), detach their disks, and copy them."
-        f"{both if combined else ''} Copies here: {'; '.join(paths)}."
+        f"Power off every old controller ({listed(controllers)}), and {_old_majority(rescue)} Power off those too that "
+        f"are said to be gone: they may come back.{both if combined else detached} {_copies_here(rescue)}"
     )
-    yield ProcedureStep(_old_majority(rescue))
-    brokers = ", ".join(f"{broker} ({place})" for broker, place in rescue.brokers) or "none is registered"
-    if loses_nothing(rescue) and rescue.keeps_endpoint and not combined:
-        yield ProcedureStep(
-            f"Nothing is lost, provided that the copies were made after the loss (the last record of "
-            f"{rescue.source.copy.name} is of {time_text(rescue.source.copy.last_record_ms)} UTC). Id and endpoint "
-            f"stay: brokers may go on running. Brokers: {brokers}."
-        )
-    else:
-        yield ProcedureStep(
-            f"Stop all brokers ({brokers}), with kill -9 after {BROKER_STOP_S} s, and back up their data dirs. Without "
-            "a quorum a broker does not stop by itself. A broker that runs while the rescued state loads deletes the "
-            "logs of lost topics."
-        )
-        if not rescue.plan.is_end_proven:
-            yield _add_brokers(rescue)
+    yield from before_the_start(rescue)
     if _needs_kit(rescue):
         yield ProcedureStep(
             "Before anything is moved, write down what brings the lost part back:",
@@ -99,7 +89,7 @@ def _before(rescue: Rescue) -> Steps:
         )
     if rescue.moved_logs:
         yield ProcedureStep(
-            f"Reassigned in the lost part: {_shortened([log.text for log in rescue.moved_logs])}. The old replicas "
+            f"Reassigned in the lost part: {shortened([log.text for log in rescue.moved_logs])}. The old replicas "
             "lead again, and their logs are gone. While all brokers are stopped, copy the full logs back.",
             commands=tuple(command for log in rescue.moved_logs for command in log.commands),
         )
@@ -112,29 +102,21 @@ def _before(rescue: Rescue) -> Steps:
     yield from brokers_config(rescue)
 
 
-def _add_brokers(rescue: Rescue) -> ProcedureStep:
-    """Brokers hold copies of the metadata log, which may be newer than every controller's that is left."""
-    copy, brokers = rescue.source.copy, rescue.plan.uncaptured_brokers
-    whose = f"the node dirs of {nouns('broker', brokers)}" if brokers else "the brokers' node dirs"
-    folder = f" {OLD_DISKS} is a folder with all of them." if OLD_DISKS in rescue.plan.asked_again else ""
-    return ProcedureStep(
-        f"The brokers are stopped: add {whose} to what was read, and ask again.{folder} A broker's copy of the "
-        f"metadata log may go on after that of {copy.name}, whose last record is of {time_text(copy.last_record_ms)} "
-        "UTC. Build the dir again if one does.",
-        commands=(rescue.plan.asked_again,),
-    )
-
-
 def _old_majority(rescue: Rescue) -> str:
     """What an old majority does that starts again. It is fenced where it finds the rescued node, and only there."""
-    node = rescue.node
-    name = f"node {node.node_id}"
-    when = f"while {name} is down" if rescue.keeps_endpoint else f"as they do not find {name} where it is now,"
-    disks = ", with old disks or wiped ones" if rescue.plan.kraft_version == 0 else ""
+    name = f"node {rescue.node.node_id}"
+    disk = "its old metadata log" if combined_nodes(rescue) else "its old disk"
+    disk += " or a wiped disk" if rescue.plan.kraft_version == 0 else ""
+    when = f" while {name} is down" if rescue.keeps_endpoint else f", as it does not find {name} where that is now"
     return (
-        f"Never start a majority of the old controllers again: {when} they elect themselves{disks}. That is a second "
+        f"never start one from {disk} again: a majority of them elects itself{when}. That is a second "
         "cluster of the same id, and a broker that finds it may follow it."
     )
+
+
+def _copies_here(rescue: Rescue) -> str:
+    paths = [f"{o.copy.name}: {o.copy.path}" for o in rescue.plan.outcomes]
+    return f"Copies here: {'; '.join(paths)}."
 
 
 def _strays(rescue: Rescue) -> ProcedureStep:
@@ -142,11 +124,12 @@ def _strays(rescue: Rescue) -> ProcedureStep:
     groups: dict[str, list[str]] = {}
     for stray in rescue.strays:
         groups.setdefault(stray.kind, []).append(stray.text)
-    known = "".join(f" {kind.capitalize()}: {_shortened(texts)}." for kind, texts in groups.items())
+    known = "".join(f" {kind.capitalize()}: {shortened(texts)}." for kind, texts in groups.items())
     unknown = "" if known else " No copy shows which these are."
     return ProcedureStep(
-        "Keep clients away, and list the logs that the rescued state does not know, on every broker and in each of its "
-        f"log dirs: brokers renamed them to -stray. Acknowledged records are in them.{known}{unknown} Each needs its "
+        "Keep clients away, list the folders that end in -stray in each log dir of every broker, and never remove one. "
+        "A broker gives that name to the log of a partition that the rescued state does not know. "
+        f"Acknowledged records are in them.{known}{unknown} Each needs its "
         "topic and partition again, and is then moved back as the end of restore.sh says.",
         commands=('find "$DATA_DIR" -maxdepth 1 -name "*-stray"',),
     )
@@ -188,33 +171,27 @@ def _needs_kit(rescue: Rescue) -> bool:
     return bool(rescue.source.loses or rescue.lost_after_cut)
 
 
-def _start(rescue: Rescue) -> Steps:
+def _start(rescue: Rescue, order: StartOrder) -> Steps:
     node = rescue.node
     yield from first_start(rescue)
     yield ProcedureStep(
-        f"Check it: leader {node.node_id}, epoch above {rescue.epoch}, log end offset above {rescue.offset}.",
+        f"Check it: LeaderId is {node.node_id}, LeaderEpoch above {rescue.epoch}, HighWatermark above {rescue.offset}, "
+        f"CurrentVoters node {node.node_id} alone; if not, stop here and start no broker:",
         commands=(f"kafka-metadata-quorum {controller_option(rescue)} describe --status",),
     )
     left = sorted(set(combined_nodes(rescue)) - set(rescue.lost_brokers.brokers) - {node.node_id})
     if left and is_combined(rescue):
         yield other_combined(rescue, left)
-    last = {broker: names for broker, names in rescue.dropped.items() if broker in _left(rescue)}
-    yield ProcedureStep(
-        f"Start all brokers{f' but {listed(list(last))}' if last else ''}. Until they are back every broker is fenced "
-        "and partitions have no leader: that is to be expected. Never remove a folder that ends in -stray."
-    )
+    yield from broker_starts(rescue, order)
     if rescue.lost_brokers.brokers:
         yield _elections(rescue)
-    for broker, names in last.items():
+    for broker, names in rescue.dropped.items():
+        if broker not in brokers_left(rescue):
+            continue
         yield ProcedureStep(
-            f"Start broker {broker} last, once others lead {_shortened(names)}: it left their ISR in the lost part. If "
+            f"Start broker {broker} last, once others lead {shortened(names)}: it left their ISR in the lost part. If "
             "it led, the others would truncate acknowledged records."
         )
-
-
-def _left(rescue: Rescue) -> set[int]:
-    """The brokers to start: neither lost with their disks nor in the process of the rescued controller."""
-    return {broker for broker, _ in rescue.brokers} - {*rescue.lost_brokers.brokers, rescue.node.node_id}
 
 
 def _elections(rescue: Rescue) -> ProcedureStep:
@@ -223,8 +200,8 @@ def _elections(rescue: Rescue) -> ProcedureStep:
     A broker that was killed leaves ISR and ELR when it returns, where ELR is on (ReplicationControlManager, Kafka 4.3).
     """
     lost, ask = rescue.lost_brokers, f"--bootstrap-server {shlex.quote(_server(rescue))}"
-    lagging = f" Only they had in sync, so records may be lost: {_shortened(lost.lagging)}." if lost.lagging else ""
-    none = f" No replica is left of {_shortened(lost.unreplicated)}." if lost.unreplicated else ""
+    lagging = f" Only they had in sync, so records may be lost: {shortened(lost.lagging)}." if lost.lagging else ""
+    none = f" No replica is left of {shortened(lost.unreplicated)}." if lost.unreplicated else ""
     return ProcedureStep(
         f"{nouns('Broker', lost.brokers)} lost all data. Partitions that wait for that have no leader, once sessions "
         "have timed out (broker.session.timeout.ms). Elect what is left, before such an id returns empty: an empty "
@@ -252,7 +229,7 @@ def _after(rescue: Rescue) -> Steps:
         yield _strays(rescue)
     if deleted:
         yield ProcedureStep(
-            f"Topics that come back empty: {_shortened(deleted)}. Delete them again, before the lost part is back: one "
+            f"Topics that come back empty: {shortened(deleted)}. Delete them again, before the lost part is back: one "
             "of them may have been made again under its name.",
             commands=tuple(f"kafka-topics {ask} --delete --topic {shlex.quote(topic)}" for topic in deleted),
         )
@@ -275,7 +252,7 @@ def _revoked(rescue: Rescue, lost: Sequence[Operation]) -> Steps:
     if revoked:
         steps = rescue.revoked.removal_steps(("--bootstrap-server", _server(rescue)))
         yield ProcedureStep(
-            f"Revoked or changed in the lost part, valid again: {_shortened(revoked)}. Take them back and rotate.",
+            f"Revoked or changed in the lost part, valid again: {shortened(revoked)}. Take them back and rotate.",
             commands=tuple(_texts(steps)),
         )
     elif not loses_nothing(rescue):
@@ -306,8 +283,8 @@ def _notes(rescue: Rescue) -> Steps:
     yield ProcedureStep(f"Feature levels are those of the rescued state: {shown}.", is_note=True)
     if rescue.ghosts:
         yield ProcedureStep(
-            f"Registrations of controllers {listed(rescue.ghosts)} stay. Where they are gone, metadata.version 4.4-IV2 "
-            "cannot be reached until each was started once with its id (KAFKA-20295).",
+            f"Registrations of old controllers stay: {listed(rescue.ghosts)}. Where such a node is gone, "
+            "metadata.version 4.4-IV2 cannot be reached until one was started once with its id (KAFKA-20295).",
             is_note=True,
         )
 
@@ -331,8 +308,3 @@ def _texts(steps: RestoreSteps) -> Iterator[str]:
         with contextlib.suppress(UnwritableError):
             if isinstance(step, Restored):
                 yield step.command.text
-
-
-def _shortened(texts: Sequence[str]) -> str:
-    more = len(texts) - TEXTS_LISTED
-    return "; ".join(texts[:TEXTS_LISTED]) + (f"; {more} more in rescue.json" if more > 0 else "")

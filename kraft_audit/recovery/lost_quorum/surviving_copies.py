@@ -58,7 +58,7 @@ class SurvivingCopy:
         who = f"node {self.node_id}" if self.node_id is not None else self.path
         if self.archived_ms is not None:
             return f"{who} (lake, {time_text(self.archived_ms)} UTC)"
-        return f"{who} ({self.capture})" if self.capture else who
+        return f"{who} (capture {self.capture})" if self.capture else who
 
 
 def surviving_copies(

@@ -72,13 +72,16 @@ def test_the_procedure_names_ids_hosts_and_paths_in_order(kraft_audit, one_left:
     steps = ["\n".join([step["text"], *step["settings"], *step["commands"]]) for step in procedure]
     marks = (
         "Power off",
-        "elect themselves",
+        "elects itself",
         "Stop all brokers",
+        "back up their data dirs",
         "bootstrap.servers=c9.example:9093",
-        str(target),
+        "Start only one rescued dir",
+        f"Copy what is in {target} to a new empty folder on host c9.example, chown it to Kafka's user, and set",
+        "Take controller.properties to that host",
         "describe --status",
     )
-    marks += ("Start all brokers", "rotate", "ISR and ELR", "Feature levels", "twice", "--no-initial-controllers")
+    marks += ("Start all brokers", "-stray", "rotate", "ISR and ELR", "Feature levels", "--no-initial-controllers")
     places = [next(place for place, step in enumerate(steps) if mark in step) for mark in marks]
     assert places == sorted(places)
     assert str(one_left / "node-3") in steps[0]
@@ -152,7 +155,7 @@ def test_a_quorum_before_kraft_version_1_stays_static(kraft_audit, tmp_path: Pat
     assert not any("bootstrap" in line for line in settings)
     first, texts = written["procedure"][0]["text"], [step["text"] for step in written["procedure"]]
     assert "Nodes 1, 2 and 3 are brokers too" in first, "its brokers have these ids"
-    assert not any("brokers may go on running" in text for text in texts)
+    assert not any("Leave the brokers that run" in text for text in texts)
     assert settings.count("process.roles=broker,controller") == 1
     assert written["lost_brokers"]["brokers"] == [1, 2]
     before, after = state(STATIC), state(tmp_path / "new")
@@ -195,8 +198,8 @@ def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audi
     plan, procedure = asked(voters, "1,2,3")
     assert (plan["is_end_proven"], plan["high"], plan["uncaptured_brokers"]) == (False, None, [11])
     assert plan["outcomes"][0]["unknown_from"] == plan["low"]
-    assert "may go on running" not in procedure
-    assert procedure.index("Stop all brokers (11") < procedure.index("add the node dirs of broker 11")
+    assert "Leave the brokers that run" not in procedure
+    assert procedure.index("Stop all brokers, 11 (") < procedure.index("add the node dirs of broker 11")
     assert f"kraft-audit rescue-plan {voters} --gone 1,2,3" in procedure
     unknown = 'kraft-audit restore-kit "$RESCUED_DIR" --old-disks "$OLD_DISKS" --only-lost --internal-topics'
     assert procedure.index("Keep clients away") < procedure.index("brokers' backed-up dirs") < procedure.index(unknown)
@@ -205,14 +208,42 @@ def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audi
 
     plan, procedure = asked(brokers, "1,2,3")
     assert (plan["is_end_proven"], plan["high"], plan["outcomes"][0]["unknown_from"]) == (True, plan["low"], None)
-    assert "Nothing is lost, provided that the copies were made after the loss" in procedure
+    older = "If the copies are from before the majority was lost, stop all brokers, copy again, and start over"
+    assert procedure.index(older) < procedure.index("Leave the brokers that run as they are. Nothing is lost")
+    assert "Start all brokers that are stopped, and restart one by one those that still run." in procedure
     assert unknown not in procedure
 
     shutil.rmtree(voters / "node-1")
     shutil.rmtree(voters / "node-2")
     plan, procedure = asked(voters, "1,2")
     assert not plan["is_end_proven"]
-    assert "Stop all brokers (11" in procedure
+    assert "Stop all brokers, 11 (" in procedure
+
+
+def test_brokers_start_in_the_order_that_the_rescued_state_wants(kraft_audit, tmp_path: Path) -> None:
+    """The one that `recover-plan` gives of the cluster, and of the dir that was written."""
+    sample, new = "samples/elr-29-stopped.tgz", tmp_path / "new"
+    words = ["--gone", "1", "--from", "14", "--node-id", "9", "--endpoint", "kafka-c9:9093", "--out", new]
+    ended = kraft_audit("rescue", sample, *words)
+    lines = ended.out.splitlines()
+    assert "Lost: nothing." in lines
+    (place,) = [number for number, line in enumerate(lines) if "Start all brokers" in line]
+    assert lines[place].endswith("in this order, each once the one before is unfenced: 11, then 14, then 12, then 13.")
+    asking = "      kafka-topics --bootstrap-server 127.0.0.1:19511 --describe --unavailable-partitions"
+    assert lines[place + 1] == asking
+    order = "Start broker 11 with its disk, wait until it is unfenced, then 14, then 12, then 13. Wipe none."
+    assert order in kraft_audit("recover-plan", sample).out
+    printed = kraft_audit("recover-plan", new).out
+    assert printed.index("Start node 9 first") < printed.index(order)
+
+
+def test_plan_and_procedure_name_the_same_disks(kraft_audit, tmp_path: Path) -> None:
+    """Those that were read and are not said to be gone: no other can be copied."""
+    words = ["samples/divergence.tgz", "--gone", "1,2"]
+    plan = kraft_audit("rescue-plan", *words).out
+    assert "Copy the metadata logs of nodes 3 and 11 before anything starts" in plan
+    ended = kraft_audit("rescue", *words, "--from", "3", "--out", tmp_path / "new")
+    assert "2.    If the metadata log of node 3 or 11 changed after it was copied, copy it again" in ended.out
 
 
 @pytest.mark.parametrize(
@@ -230,7 +261,8 @@ def test_the_printed_procedure_is_short(kraft_audit, tmp_path: Path, left: str, 
     ended = kraft_audit("rescue", tmp_path / "left", "--gone", gone, "--from", "3", *more, "--out", tmp_path / "new")
     assert ended.code == 0, ended.err
     printed, _, notes = ended.out.partition("\nTo know:\n")
-    lines = printed.partition("\nLater, back to a majority:\n")[0].splitlines()[3:]
+    lines = printed.partition("\nLater, back to a majority:\n")[0].splitlines()
+    lines = lines[lines.index(next(line for line in lines if line.startswith("1. "))) :]
     assert notes
     assert len(lines) <= 25, printed
     assert not [line for line in lines if ". " in line.partition(". ")[2]], "one sentence a line"

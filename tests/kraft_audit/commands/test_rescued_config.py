@@ -86,11 +86,12 @@ def test_the_old_file_goes_on_with_the_lines_that_must_differ(rescued: Rescued, 
         "of the old host."
     )
     assert said["settings"] == changed.splitlines()
-    assert step(written, "Move ")["text"] == (
-        f"Move {tmp_path}/new to the controller's host, do not format it, and start the controller with this config. "
-        "Give the dir to the user that runs Kafka. log.dirs names the place where it is now: change that if you move "
-        "it elsewhere."
+    assert step(written, "Copy what")["text"] == (
+        f"Copy what is in {tmp_path}/new to a new empty folder on host 127.0.0.1, chown it to Kafka's user, and set "
+        f"log.dirs in {config} to that folder."
     )
+    taken = f"Take {config} to that host, format nothing, and start the controller with it."
+    assert step(written, "Take ")["text"] == taken
     for shown in (json.dumps(written), (tmp_path / "new" / "rescue.json").read_text()):
         assert SECRET not in shown
         assert "User:admin" not in shown
@@ -109,11 +110,16 @@ def test_a_whole_file_that_lies_with_the_disk_is_taken(
 def test_without_a_file_the_printed_lines_do_not_start(rescued: Rescued, tmp_path: Path) -> None:
     written = rescued()
     assert not (tmp_path / "new-server.properties").exists()
-    said = step(written, "The controller's config")
+    texts = [each["text"] for each in written["procedure"]]
+    said = step(written, "Otherwise write")
+    assert texts[texts.index(said["text"]) - 1] == (
+        "If the server.properties of controller 3 is left, repeat rescue with --config 3=FILE and another --out, and "
+        "follow what that prints."
+    )
     assert said["text"] == (
-        "The controller's config is to be written by hand with the lines below, as no config of an old controller was "
-        "read. If the server.properties of controller 3 is left, build the dir again with --config 3=FILE instead. "
-        "These lines are not a whole config. Fill in every name in capitals as the old controllers had it, "
+        "Otherwise write controller.properties by hand: its lines stand in the note to this step. No config of an old "
+        "controller was read, so these lines are not a whole config. Fill in every name in capitals as the old "
+        "controllers had it, "
         "the authorizer and the "
         "protocols first. Remove such a line only if they had none: Kafka does not start while one is left. Add every "
         "line of theirs that begins with ssl., sasl., listener.name., delegation.token. or config.providers. Without "
@@ -143,10 +149,10 @@ def test_what_kraft_capture_kept_of_a_file_fills_in_blanks(rescued: Rescued, lef
     """It has no super.users and no password: with it alone no broker could log in."""
     kept = file_in(left / "node-3", CAPTURED, "server.properties")
     written = rescued()
-    said = step(written, "The controller's config")
+    said = step(written, "Otherwise write")
     assert said["text"].startswith(
-        f"The controller's config is to be written by hand with the lines below, as {kept} holds only some settings of "
-        "the old controller."
+        "Otherwise write controller.properties by hand: its lines stand in the note to this step. Only some settings "
+        f"of the old controller are in {kept}, so these lines are not a whole config. "
     )
     assert " It listens on CONTROLLER:SASL_SSL. " in said["text"]
     assert said["settings"][:3] == [
@@ -163,7 +169,7 @@ def test_what_kraft_capture_kept_of_a_file_fills_in_blanks(rescued: Rescued, lef
 def test_an_old_controller_without_authorizer_leaves_no_blank_for_it(rescued: Rescued, left: Path) -> None:
     lines = [line for line in CAPTURED.splitlines() if not line.startswith("authorizer")]
     file_in(left / "node-3", "\n".join(lines), "server.properties")
-    settings = step(rescued(), "The controller's config")["settings"]
+    settings = step(rescued(), "Otherwise write")["settings"]
     assert settings[0] == f"super.users={blank('super.users')}"
 
 
@@ -227,13 +233,13 @@ def test_every_listener_is_in_the_voter_set_and_has_brokers_of_its_own(
     steps = [each for each in written["procedure"] if each["text"].startswith("Set this in the config of every")]
     assert [(each["text"], each["settings"]) for each in steps] == [
         (
-            "Set this in the config of every broker whose controller.listener.names begins with CONTROLLER, and no "
-            "other controller:",
+            "Set this in the config of every broker whose controller.listener.names begins with CONTROLLER, in "
+            "place of its controller.quorum.voters and controller.quorum.bootstrap.servers:",
             [f"controller.quorum.bootstrap.servers={PLACE}"],
         ),
         (
             "Set this in the config of every broker whose controller.listener.names begins with INTERNAL (11, by the "
-            "configs here), and no other controller:",
+            "configs here), in place of its controller.quorum.voters and controller.quorum.bootstrap.servers:",
             ["controller.quorum.bootstrap.servers=127.0.0.1:19713"],
         ),
     ]
@@ -259,18 +265,24 @@ def test_each_listener_of_a_moved_controller_is_named(kraft_audit: Any, left: Pa
 
 def test_a_new_controller_is_added_once_it_has_caught_up(rescued: Rescued) -> None:
     written = rescued()
-    steps = written["procedure"][-3:]
+    steps = written["procedure"][-6:]
     option = f"--bootstrap-controller {PLACE}"
     assert [each["text"] for each in steps] == [
-        "Back to a majority: for each new controller take a fresh disk and the config of node 3, authorizer and all, "
-        "with its own node.id, listeners and log.dirs, format it and start it. Old ids (1 and 2) return only this way.",
+        "For each new controller, one after the other, take an empty disk and a node.id that no broker has, best a new "
+        "one, else that of an old controller (1 or 2). An old id returns only this way, never with its old disk.",
+        "Give it the config of node 3, authorizer and all, with its own node.id, listeners and log.dirs, and with this "
+        "line:",
+        "Format it on its host, where controller.properties is its config, and start it:",
         "Wait until it has caught up: ask until this table lists it as an Observer whose Lag is 0 or a few records. "
         f"Its LogEndOffset is then above {written['offset']}.",
-        "Only then add it, with its own config. Begin the next one after that.",
+        "Only then add it, on its host and with its config:",
+        "See that CurrentVoters lists it now, and only then begin with the next one. Once all are voters, name them "
+        "all in controller.quorum.bootstrap.servers of every node, for its next start.",
     ]
-    assert steps[0]["commands"][0].endswith("--no-initial-controllers --config controller.properties")
-    assert steps[1]["commands"] == [f"kafka-metadata-quorum {option} describe --replication"]
-    assert steps[2]["commands"] == [
+    assert steps[2]["commands"][0].endswith("--no-initial-controllers --config controller.properties")
+    assert steps[5]["commands"] == [f"kafka-metadata-quorum {option} describe --status"]
+    assert steps[3]["commands"] == [f"kafka-metadata-quorum {option} describe --replication"]
+    assert steps[4]["commands"] == [
         f"kafka-metadata-quorum {option} --command-config controller.properties add-controller"
     ]
 
@@ -350,5 +362,5 @@ def test_tools_log_in_at_a_controller_that_takes_nobody_else(rescued: Rescued, t
 def test_what_tools_need_is_said_where_no_whole_file_is_known(rescued: Rescued, left: Path) -> None:
     file_in(left / "node-3", CAPTURED, "server.properties")
     written = rescued()
-    assert "Kafka's tools need client.properties to log in there" in step(written, "The controller's config")["text"]
+    assert "Kafka's tools need client.properties to log in there" in step(written, "Otherwise write")["text"]
     assert "--command-config client.properties" in step(written, "Check it")["commands"][0]
