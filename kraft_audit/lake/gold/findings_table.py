@@ -253,7 +253,7 @@ class FindingsTable:
         clauses = (
             MergeClause(MergeAction.UPDATE, of_episode(CLOSED_VALUES), "found.is_gone"),
             MergeClause(MergeAction.UPDATE, {**again, **of_episode(SEEN_VALUES), **state}, "NOT found.is_gone"),
-            MergeClause(MergeAction.INSERT, {**first, **judged, **of_episode(NEW_VALUES)}),
+            MergeClause(MergeAction.INSERT, {**first, **judged, **of_episode(NEW_VALUES), **state}),
         )
         key = f"{_KEY} AND ({SAME_EPISODE} OR {CONTINUES})".format("known", "found")
         return Merge(key, clauses, changes, _READ, self._row_count(plan))
