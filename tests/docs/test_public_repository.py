@@ -61,4 +61,4 @@ def test_issue_forms_ask_for_doctor_and_an_evidence_pack() -> None:
     for name in ("bug.yml", "wrong-answer.yml"):
         text = (ROOT / ".github" / "ISSUE_TEMPLATE" / name).read_text(encoding="utf-8")
         assert "`kraft-audit doctor`" in text
-        assert "`kraft-audit evidence PATH --out pack`" in text
+        assert "`kraft-audit evidence PATH --out pack.zip`" in text
