@@ -86,9 +86,10 @@ drills: setup spark-oldest-setup ## lose real Kafka quorums and rescue them, wri
 	@$(PYTEST) -m long
 
 .PHONY: dist
-dist: setup ## build into dist/: the platform's wheel, the pure wheel, the zip for --py-files, their SBOM, kraft-capture
+dist: setup ## build into dist/: the platform's wheel, the pure wheel, the zip for --py-files, their SBOM, kraft-capture, kraft-audit.pyz
 	@$(RUN)/python scripts/build_dist.py
 	@$(RUN)/python scripts/one_file_capture.py
+	@$(RUN)/python scripts/one_file_program.py
 
 COVERED := tests/kraft_codec tests/kraft_audit tests/fuzz tests/hostile tests/witness
 .PHONY: coverage

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 METADATA_LOG_DIR: Final = "__cluster_metadata-0"
+META_PROPERTIES_NAME: Final = "meta.properties"
+QUORUM_STATE_NAME: Final = "quorum-state"
 MAX_OFFSET: Final = 2**63 - 1
 MAX_EPOCH: Final = 2**31 - 1
 
@@ -52,15 +54,17 @@ CAPTURE_NOTE_NAME: Final = "kraft-capture.json"
 """No file of Kafka's: kraft-capture leaves it in a node dir of its archives."""
 CONFIGURATION_NAMES: Final = ("controller.properties", "broker.properties", "server.properties")
 """A node's configuration. Kafka reads it from elsewhere: it is beside or above a node dir where somebody copied it."""
+OPERATOR_CONFIGURATION_NAMES: Final = ("kafka.properties", "kraft.properties", "strimzi.properties")
+"""A node's configuration in the containers of Confluent for Kubernetes and Strimzi."""
 
 _WHOLE_NAMES: Final = {
-    "quorum-state": FileKind.QUORUM_STATE,
+    QUORUM_STATE_NAME: FileKind.QUORUM_STATE,
     "quorum-state.tmp": FileKind.TEMPORARY,
     "leader-epoch-checkpoint": FileKind.LEADER_EPOCH_CHECKPOINT,
     "leader-epoch-checkpoint.tmp": FileKind.TEMPORARY,
     "partition.metadata": FileKind.PARTITION_METADATA,
     "partition.metadata.tmp": FileKind.TEMPORARY,
-    "meta.properties": FileKind.META_PROPERTIES,
+    META_PROPERTIES_NAME: FileKind.META_PROPERTIES,
     "bootstrap.checkpoint": FileKind.BOOTSTRAP_SNAPSHOT,
     ".kafka_cleanshutdown": FileKind.CLEAN_SHUTDOWN,
     "recovery-point-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
@@ -69,7 +73,7 @@ _WHOLE_NAMES: Final = {
     "cleaner-offset-checkpoint": FileKind.OFFSET_CHECKPOINT,
     RESCUE_DECLARATION_NAME: FileKind.RESCUE_DECLARATION,
     CAPTURE_NOTE_NAME: FileKind.CAPTURE_NOTE,
-    **dict.fromkeys(CONFIGURATION_NAMES, FileKind.CONFIGURATION),
+    **dict.fromkeys((*CONFIGURATION_NAMES, *OPERATOR_CONFIGURATION_NAMES), FileKind.CONFIGURATION),
 }
 _SUFFIXES: Final = {
     ".log": FileKind.SEGMENT,
@@ -82,6 +86,8 @@ _LOG_FILE: Final = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|sn
 _SNAPSHOT_FILE: Final = re.compile(r"([0-9]{20})-([0-9]{10})(-[0-9]{1,20})?\.checkpoint(\.(?:part|deleted))?")
 _BROKER_DISKS_FILE: Final = re.compile(r"broker-disks-[0-9]{13}\.jsonl\.gz")
 """No file of Kafka's: kraft-capture leaves it beside meta.properties; the number is when it read the disks."""
+_POD_CONFIGURATION: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,240}-[0-9]{1,10}\.cfg")
+"""Strimzi's report.sh names the configuration of a pod after the pod, whose name ends with the node's id."""
 _INDEX_NAME: Final = re.compile(r"\.(?:time|txn)?index(?:\.|\Z)")
 _PARTITION_DIR: Final = re.compile(r".+-[0-9]+(?:\.[0-9a-f]{32}-(?:delete|future|stray))?")
 
@@ -121,6 +127,8 @@ def parse_file_name(name: str) -> FileName | None:
         return _in_range(FileName(name, kind, int(match[1]), int(match[2])))
     if _BROKER_DISKS_FILE.fullmatch(name):
         return FileName(name, FileKind.BROKER_DISKS)
+    if _POD_CONFIGURATION.fullmatch(name):
+        return FileName(name, FileKind.CONFIGURATION)
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from kraft_audit.capture.configurations import Configurations
+from kraft_audit.capture.configurations import Configurations, with_configurations_elsewhere
 from kraft_audit.capture.file_beginnings import PAGE_BYTES, read_beginning
 from kraft_audit.capture.foreign_disks import FoundDisk, homes
 from kraft_audit.capture.histories import named_voters
@@ -63,7 +63,7 @@ def plan_path(
     InputError where there is no metadata log at all, ChoiceError where no capture has that name, or other logs than
     `named` do not say whose they are.
     """
-    replicas, damages = _discover(root, open_storage, captured_at_ms, dialect, is_complete=True)
+    replicas, damages, ignored_count = _discover(root, open_storage, captured_at_ms, dialect, is_complete=True)
     if named:
         with open_storage(root) as storage:
             replicas = _as_named(root, replicas, named, storage.starts)
@@ -74,7 +74,7 @@ def plan_path(
         if not replicas:
             raise ChoiceError(root, f"no capture {capture!r}: {captures_text(all_plans)}")
     if not replicas:
-        raise InputError(root, _no_log_text(damages))
+        raise InputError(root, _no_log_text(damages, ignored_count))
     adopted = _adopted(root, replicas, open_storage)
     groups: dict[str, list[DiscoveredReplica]] = defaultdict(list)
     for number, replica in enumerate(replicas):
@@ -184,19 +184,21 @@ def plan_cluster(
     replicas: list[DiscoveredReplica] = []
     damages: list[PlannedDamage] = []
     failures: list[InputError] = []
+    ignored_count = 0
     for root in roots:
         try:
-            replicas_below, damage = _discover(root, open_storage, captured_at_ms, dialect)
+            replicas_below, damage, ignored = _discover(root, open_storage, captured_at_ms, dialect)
         except InputError as error:
             failures.append(error)
             damages.append(PlannedDamage(root, "", 0, 0, Reason.UNREADABLE, error.detail))
             continue
         replicas += replicas_below
         damages += damage
+        ignored_count += ignored
     if not replicas:
         if failures:
             raise failures[0]
-        raise InputError(", ".join(roots), _no_log_text(damages))
+        raise InputError(", ".join(roots), _no_log_text(damages, ignored_count))
     replica_count = Counter(replica.plan.cluster_id for replica in replicas if replica.plan.cluster_id)
     if cluster_id is None:
         cluster_id = min(replica_count, key=lambda name: (-replica_count[name], name)) if replica_count else ""
@@ -214,8 +216,10 @@ def plan_cluster(
 
 def _discover(
     root: str, open_storage: OpenStorage, captured_at_ms: int, dialect: Dialect | None, *, is_complete: bool = False
-) -> tuple[list[DiscoveredReplica], list[PlannedDamage]]:
-    """`is_complete`: every segment's first batch is read, which shows whose log it is where nothing else does.
+) -> tuple[list[DiscoveredReplica], list[PlannedDamage], int]:
+    """The replicas, damage, and how many files are not Kafka's.
+
+    `is_complete`: every segment's first batch is read, which shows whose log it is where nothing else does.
 
     Where `dialect` is given, no file is asked for it.
     """
@@ -229,14 +233,22 @@ def _discover(
             )
             for replica in discovery.replicas
         ]
-    return replicas, [_planned_damage(root, damage) for damage in discovery.damages]
+        plans = with_configurations_elsewhere([each.plan for each in replicas], discovery, configurations)
+        for replica, plan in zip(replicas, plans, strict=True):
+            replica.plan = plan
+    return replicas, [_planned_damage(root, damage) for damage in discovery.damages], discovery.ignored_count
 
 
 def _planned_damage(root: str, damage: Damage) -> PlannedDamage:
     return PlannedDamage(root, damage.path, damage.position, damage.length_bytes, damage.reason, damage.detail)
 
 
-def _no_log_text(damages: Sequence[PlannedDamage]) -> str:
+def _no_log_text(damages: Sequence[PlannedDamage], ignored_count: int) -> str:
+    if ignored_count and not damages:
+        return (
+            f"no metadata log (__cluster_metadata-0) was found; {ignored_count} files are not Kafka's: "
+            "add copies of the controllers' log dirs"
+        )
     if damages:
         first = damages[0]
         return f"no metadata log (__cluster_metadata-0) was found; {first.path or 'it'}: {first.detail}"

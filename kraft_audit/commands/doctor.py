@@ -261,7 +261,8 @@ def _input(path: str) -> Check:
             f"{first.path}: {first.reason}: {first.detail}",
             f"see `kraft-audit dump {shlex.quote(path)} --table decode_errors`",
         )
-    return Check(path, "ok", f"{len(discovery.replicas)} replicas")
+    ignored = f", {discovery.ignored_count} files that are not Kafka's ignored" if discovery.ignored_count else ""
+    return Check(path, "ok", f"{len(discovery.replicas)} replicas{ignored}")
 
 
 def _unreadable(path: str) -> Iterator[str]:

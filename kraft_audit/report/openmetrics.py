@@ -1,8 +1,9 @@
 """The metrics of each cluster as OpenMetrics text 1.0, for a textfile collector or any scraper.
 
-Only metrics that the log determines: an unknown value has no sample, and rates and connections, which no log holds,
-have no family. Names are those of the KIPs in snake case after `kraft_audit_`; each HELP names its origin. All families
-are gauges, so that collectors of the older Prometheus text format read the file too.
+Only metrics that the captured files determine, or bound: an unknown value has no sample, and connections and what only
+a running node knows, such as fetch rates, have no family. Names are those of the KIPs in snake case after
+`kraft_audit_`; each HELP names its origin. All families are gauges, so that collectors of the older Prometheus text
+format read the file too.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ from typing import Final
 
 import numpy as np
 
+from kraft_audit.report.quorum_metrics import QUORUM_FAMILIES, quorum_samples
 from kraft_audit.report.report_source import AsOf, ClusterInput
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.nodes import broker_states
-from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
+from kraft_audit.rules.columns.partition_states import (
+    PartitionStates,
+    alone,
+    offline,
+    partition_states,
+    under_min_isr,
+)
 from kraft_audit.rules.rule_model import ACCEPTED, FindingState
+from kraft_audit.tables.number_arrays import Mask
 from kraft_audit.text.output import neutral
 
 METRIC_PREFIX: Final = "kraft_audit_"
@@ -47,6 +56,7 @@ METRIC_FAMILIES: Final[Mapping[str, str]] = {
     "uncommitted_voter_change": "KIP-853 uncommitted-voter-change: 1 until the newest set is known to be committed",
     "pending_add_voter": "KIP-853 pending-add-voter, once appended: 1 until a set that adds a voter is committed",
     "pending_remove_voter": "KIP-853 pending-remove-voter, once appended: 1 until one that removes a voter is",
+    **QUORUM_FAMILIES,
     "global_topic_count": "KIP-631 GlobalTopicCount",
     "global_partition_count": "KIP-631 GlobalPartitionCount",
     "offline_partition_count": "KIP-631 OfflinePartitionsCount: partitions without a leader",
@@ -57,6 +67,8 @@ METRIC_FAMILIES: Final[Mapping[str, str]] = {
     "partitions_by_electable_leaders": "KIP-966 electable leaders: partitions by the size of ISR + ELR",
     "last_replica_partition_count": "partitions with one replica alone in ISR and ELR though more are assigned",
     "unclean_recovery_partitions_count": "KIP-966: partitions whose leader is RECOVERING after an unclean election",
+    "unclean_recovery_finished_count": "KIP-966: how often in the log a partition left RECOVERING after an unclean "
+    "election",
     "manual_leader_election_required_partition_count": "KIP-966: no leader, no electable replica, no last known "
     "leader, unclean election off: an operator has to choose the leader",
 }
@@ -110,6 +122,8 @@ def cluster_samples(given: ClusterInput) -> Iterator[Sample]:
         for name, value in figures.items():
             if value is not None:
                 yield name, about, float(value)
+    for name, labels, value in quorum_samples(history):
+        yield name, {**about, **labels}, value
     if history.has("partition_changes"):
         states = partition_states(history)
         electable = (states.size("isr") + states.size("elr"))[states.is_last & states.exists]
@@ -191,9 +205,18 @@ def _partitions(history: ClusterHistory) -> Figures:
         "preferred_replica_imbalance_count": int((states.leader[rows] != first).sum()),
         "global_under_min_isr_partition_count": int((now & under_min_isr(states)).sum()),
         "last_replica_partition_count": int((now & alone(states)).sum()),
+        "unclean_recovery_finished_count": int(_recovered(states).sum()),
         "unclean_recovery_partitions_count": int((now & states.recovering).sum()),
         "manual_leader_election_required_partition_count": sum(topic in waiting for topic in topics),
     }
+
+
+def _recovered(states: PartitionStates) -> Mask:
+    """Rows with which a partition's leader became RECOVERED again."""
+    recovering = states.recovering
+    was_recovering = np.concatenate([np.zeros(min(len(recovering), 1), bool), recovering[:-1]])
+    recovered: Mask = was_recovering & ~recovering & ~states.is_first & states.exists
+    return recovered
 
 
 def _labels(labels: Labels) -> str:

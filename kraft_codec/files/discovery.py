@@ -57,12 +57,15 @@ class Discovery:
     """What lies below a path.
 
     A node dir that was formatted and never started, or emptied, is a replica without files of a log. `further_log_dirs`
-    have a meta.properties and no metadata log because another dir of their node has it.
+    have a meta.properties and no metadata log because another dir of their node has it. `configurations` are the files
+    of this kind that lie in no node dir, by path. `ignored_count` is how many files have no name of Kafka's.
     """
 
     replicas: tuple[ReplicaDir, ...]
     further_log_dirs: tuple[str, ...]
     damages: tuple[Damage, ...]
+    configurations: tuple[FileEntry, ...] = ()
+    ignored_count: int = 0
 
 
 def discover(storage: Storage) -> Discovery:
@@ -85,7 +88,9 @@ def discover(storage: Storage) -> Discovery:
         )
         for path, node_dir, files in sorted(walk.replicas, key=lambda replica: replica[0])
     )
-    return Discovery(replicas, further, walk.damages.all(storage.start))
+    node_dirs = {*further, *(replica.node_dir for replica in replicas)}
+    configurations = _by_path(walk.configurations_outside(node_dirs))
+    return Discovery(replicas, further, walk.damages.all(storage.start), configurations, walk.ignored_count)
 
 
 class _Walk:
@@ -97,6 +102,7 @@ class _Walk:
         self.replicas: list[tuple[str, str, tuple[FileEntry, ...]]] = []
         self.unstarted: list[tuple[str, Listing]] = []
         self._node_dir: tuple[str, Listing] | None = None
+        self.ignored_count = 0
         self._archive_count = 0
         self._configurations: dict[str, list[FileEntry]] = {}
         """Those that lie in a folder, of each folder that was visited and has any."""
@@ -166,6 +172,10 @@ class _Walk:
             found += self._configurations.get(folder, ())
         return tuple(found)
 
+    def configurations_outside(self, node_dirs: set[str]) -> list[FileEntry]:
+        """The configurations in folders that are no node dirs."""
+        return [file for folder, files in self._configurations.items() if folder not in node_dirs for file in files]
+
     def directory_ids_beside(self, path: str, node_dir: str) -> tuple[str, ...]:
         """The directory ids of the other log dirs of a log dir's node, where they lie beside its node dir."""
         return tuple(sorted(self._further.get((_parent(node_dir), self._known.get(path)), ())))
@@ -205,6 +215,7 @@ class _Walk:
         for damage in listing.damages:
             self.damages.add(damage.path, damage.reason, damage.detail, position=damage.position)
         self.damages.beyond_count += listing.unlisted_damage_count
+        self.ignored_count += listing.ignored_count
         return listing
 
     def _take_log_dir(self, path: str, listing: Listing) -> bool:
@@ -220,9 +231,10 @@ class _Walk:
             return False
         holds_log = bool(kinds & _LOG_CONTENT) if is_root else FileKind.QUORUM_STATE in kinds
         holds_log |= is_root and kinds - {_CONFIGURATION} == {FileKind.BOOTSTRAP_SNAPSHOT}
-        if not holds_log or (is_partition_dir(name) and not is_root):
+        if not holds_log:
             return False
-        # A log dir that was copied under another name, perhaps with meta.properties beside its segments.
+        # A log dir that was copied under another name, perhaps with meta.properties beside its segments. The name may
+        # look like a partition's: `my-cluster-controller-3` is a pod. Partitions of topics have no quorum-state.
         files = _files(path, listing, in_node_dir=False) + _files(path, listing, in_node_dir=True)
         self.replicas.append((path, path, _by_path(files)))
         return True

@@ -19,8 +19,10 @@ from typing import BinaryIO, Final
 
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import (
+    META_PROPERTIES_NAME,
     METADATA_LOG_DIR,
     NODE_KINDS,
+    QUORUM_STATE_NAME,
     FileKind,
     FileName,
     is_hostile,
@@ -138,6 +140,8 @@ class ArchiveStorage(Storage):
         self._dirs: dict[str, dict[str, DirEntry]] = {"": {}}
         self._copies: dict[str, _Copy] = {}
         self._seen: set[str] = set()
+        self._log_dirs: set[str] = set()
+        self._with_quorum_state: set[str] = set()
         self._end = 0
         self._spooled_bytes = 0
         self._member_count = 0
@@ -179,13 +183,31 @@ class ArchiveStorage(Storage):
             self._spool = None
 
     def _read_all(self, file: BinaryIO) -> None:
-        budget = Budget(self.limits)
         try:
-            self._read_members(_Level(_members(file, self.location, budget), budget))
+            self._read_archive(file)
+            self._log_dirs = {path for path in self._with_quorum_state if not self._is_in_node_dir(path)}
+            if self._log_dirs:
+                # Members of log dirs that are named like partitions may have stood before what shows that they are.
+                self._forget()
+                self._read_archive(file)
         except OSError as error:
             text = (error.strerror or type(error).__name__).lower()
             detail = f"no private copy in {tempfile.gettempdir()} (TMPDIR names another place): {text}"
             raise InputError(self.location, detail) from None
+
+    def _read_archive(self, file: BinaryIO) -> None:
+        file.seek(0)
+        budget = Budget(self.limits)
+        self._read_members(_Level(_members(file, self.location, budget), budget))
+
+    def _is_in_node_dir(self, path: str) -> bool:
+        beside = self._dirs.get(path.rpartition("/")[0], {})
+        return METADATA_LOG_DIR in beside or META_PROPERTIES_NAME in beside
+
+    def _forget(self) -> None:
+        self._damages = DamageList(self.limits.damage_count)
+        self._dirs, self._copies, self._seen = {"": {}}, {}, set()
+        self._end = self._spooled_bytes = self._member_count = self._ignored_count = 0
 
     def _read_members(self, level: _Level) -> None:
         count = 0
@@ -253,9 +275,11 @@ class ArchiveStorage(Storage):
 
     def _take_file(self, path: str, member: Member) -> None:
         parent, _, name = path.rpartition("/")
-        file_name = _belonging(parent.rpartition("/")[2], name)
+        file_name = _belonging(parent.rpartition("/")[2], name, is_log_dir=parent in self._log_dirs)
         member.content.is_index = is_index_name(name)
         if file_name is None:
+            if name == QUORUM_STATE_NAME:
+                self._with_quorum_state.add(parent)
             self._ignored_count += 1
             return
         key = unicodedata.normalize("NFC", path).casefold()
@@ -364,10 +388,13 @@ def _member_path(name: str) -> str:
     return "/".join(names)
 
 
-def _belonging(directory: str, name: str) -> FileName | None:
-    """The file's name where it is part of a node dir; of a broker's own partitions only their epochs and ids."""
+def _belonging(directory: str, name: str, *, is_log_dir: bool) -> FileName | None:
+    """The file's name where it is part of a node dir; of a broker's own partitions only their epochs and ids.
+
+    `is_log_dir`: the directory has a quorum-state, as partitions of topics have not.
+    """
     file_name = parse_file_name(name)
-    if file_name is None or file_name.kind in NODE_KINDS or directory == METADATA_LOG_DIR:
+    if file_name is None or file_name.kind in NODE_KINDS or directory == METADATA_LOG_DIR or is_log_dir:
         return file_name
     return file_name if file_name.kind in _OF_PARTITIONS or not is_partition_dir(directory) else None
 

@@ -38,6 +38,8 @@ _NETWORK: Final = "fetches packages"
 _BUILDS: Final = "builds in the repository: tests/scripts/test_build_dist.py"
 NOT_RUN: Final[Mapping[str, str]] = {
     "make dist": _BUILDS,
+    "python3 dist/kraft-audit.pyz check incident.tgz": "tests/scripts/test_one_file_program.py runs it",
+    'alias kraft-audit="python3 $PWD/dist/kraft-audit.pyz"': "changes the shell that reads it",
     "make demo": "reads and writes in the repository; its commands are those of this page",
     "make test": "would run itself",
     "make explore": "takes an hour; tests/kraft_engine/models explores small bounds",
