@@ -20,6 +20,7 @@ from kraft_audit.lake.gold.findings_table import FindingsTable
 from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.quality.quality_gate import judge_lake
 from kraft_audit.lake.settings import load_fleet
+from kraft_audit.report.lake_situations import update_situations
 from kraft_audit.rules.rule_model import CONTROLS
 from kraft_audit.tables.gold import (
     CLUSTER_COMPLIANCE,
@@ -77,6 +78,7 @@ def built(small_corpus: Path, without_spark: ModuleType, tmp_path_factory: pytes
     lake = DeltaLake(str(folder / "lake"))
     gold = GoldLake(lake, no_session)
     FindingsTable(gold).update()
+    update_situations(lake)
     parts = {"last_replica_minutes": 10.0, "offline_minutes": 0.0, "under_min_isr_minutes": 25.0}
     where = {"topic": "t", "rack": "", "partitions": 2, **parts, "exposure_minutes": 30.0, "plan": 1}
     write(lake, PARTITION_RISK.name, [{"cluster_id": cluster_id, "day": DAYS[0], **where} for cluster_id in ids(lake)])
