@@ -89,11 +89,12 @@ def _log_samples(history: ClusterHistory) -> Iterator[NodeSample]:
     yield "log_end_epoch", {}, int(log.leader_epoch[-1])
     times = log.timestamp_ms
     first = int(np.searchsorted(log.leader_epoch, log.leader_epoch[-1]))
-    rows = np.arange(max(first, int(np.searchsorted(times, times[-1] - RATE_WINDOW_MS))), len(times))
-    if len(rows) and (elapsed_ms := int(times[-1] - times[rows[0]])) > 0:
+    since_ms = max(int(times[-1]) - RATE_WINDOW_MS, np.iinfo(np.int64).min)  # a time of a log may be any number
+    rows = np.arange(max(first, int(np.searchsorted(times, since_ms))), len(times))
+    if len(rows) and (elapsed_ms := int(times[-1]) - int(times[rows[0]])) > 0:
         yield "append_records_rate", {}, round(int(log.record_count[rows[1:]].sum()) * 1000 / elapsed_ms, 3)
     if first and times[first] >= times[first - 1]:
-        yield "election_latency_high_seconds", {}, int(times[first] - times[first - 1]) / 1000
+        yield "election_latency_high_seconds", {}, (int(times[first]) - int(times[first - 1])) / 1000
 
 
 def _observer_samples(history: ClusterHistory, voters: frozenset[int]) -> Iterator[NodeSample]:
