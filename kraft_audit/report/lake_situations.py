@@ -3,7 +3,6 @@
 # ruff: noqa: S608  # queries hold names of our own and quoted literals
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -11,33 +10,14 @@ import pyarrow as pa
 from kraft_audit.findings.situation import Situation
 from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.gold.gold_merge import GoldLake, LocalGold
-from kraft_audit.lake.ledger import READ_ROWS, Ledger, contract_schema
+from kraft_audit.lake.ledger import contract_schema
 from kraft_audit.lake.merges import Merge, MergeAction, MergeClause
-from kraft_audit.tables.bronze import PLANS
+from kraft_audit.report.lake_source import LakeSource
+from kraft_audit.report.stored_situations import newest_judged, stored_situations
 from kraft_audit.tables.gold import FINDINGS, INCIDENTS, SITUATIONS
 
-_NEWEST: Final = """
-SELECT read.cluster_id, read.plan, coalesce(found.as_of_ms, 0) AS as_of_ms FROM (
-    SELECT cluster_id, max(plan) AS plan FROM plans WHERE {of_merged_plans} AND cluster_id IS NOT NULL
-    GROUP BY cluster_id
-) AS read
-LEFT JOIN (SELECT cluster_id, max(changed_ms) AS as_of_ms FROM findings GROUP BY cluster_id) AS found
-ON read.cluster_id = found.cluster_id"""
 _SCHEMA: Final = contract_schema(SITUATIONS)
 _GONE: Final = "is_gone"
-
-
-def stored_situations(lake: DeltaLake) -> dict[str, Situation]:
-    """The situation of each history whose row counts its newest merged plan and all that became of its findings."""
-    if not all(lake.exists(table.name) for table in (FINDINGS, INCIDENTS, SITUATIONS)):
-        return {}
-    newest = _newest(lake)
-    rows = lake.query(f"SELECT * FROM {SITUATIONS.name}", SITUATIONS.name).to_pylist()
-    return {
-        row["cluster_id"]: Situation.of_row(row)
-        for row in rows
-        if newest.get(row["cluster_id"]) == (row["plan"], row["as_of_ms"])
-    }
 
 
 def update_situations(lake: DeltaLake) -> dict[str, Situation]:
@@ -45,13 +25,11 @@ def update_situations(lake: DeltaLake) -> dict[str, Situation]:
 
     Returns those of all histories. A history that proved to be another one has no row any more.
     """
-    from kraft_audit.report.lake_source import LakeSource
-
     if not all(lake.exists(table.name) for table in (FINDINGS, INCIDENTS)):
         return {}
     gold = GoldLake(lake, lambda: LocalGold(lake))
     gold.create(SITUATIONS)
-    source, stored, newest = LakeSource(lake.uri), stored_situations(lake), _newest(lake)
+    source, stored, newest = LakeSource(lake.uri), stored_situations(lake), newest_judged(lake)
     ids = source.ids()
     wanted = [id_ for id_ in ids if id_ not in stored and id_ in newest]
     made = {given.cluster_id: given.situation for given in source.of(wanted)}
@@ -67,15 +45,6 @@ def update_situations(lake: DeltaLake) -> dict[str, Situation]:
         old = old.append_column(_GONE, pa.repeat(True, old.num_rows))
         gold.merge(SITUATIONS.name, _merge(pa.concat_tables([rows, old])))
     return {id_: made.get(id_) or stored[id_] for id_ in ids if id_ in made or id_ in stored}
-
-
-def _newest(lake: DeltaLake) -> Mapping[str, tuple[int, int]]:
-    """The newest merged plan of each history, and when the newest of its findings changed."""
-    ledger = Ledger(lake)
-    is_merged = ledger.where_merged(INCIDENTS.name, ledger.status().done)
-    sql = _NEWEST.format(of_merged_plans=f"{READ_ROWS} AND {is_merged}")
-    rows = lake.query(sql, PLANS.name, FINDINGS.name).to_pylist()
-    return {row["cluster_id"]: (row["plan"], row["as_of_ms"]) for row in rows}
 
 
 def _merge(rows: pa.Table) -> Merge:

@@ -38,9 +38,9 @@ from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
 from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.report.drawn_rows import DrawnRows
 from kraft_audit.report.lake_answer import lake_situation
-from kraft_audit.report.lake_situations import stored_situations
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
 from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
+from kraft_audit.report.stored_situations import stored_situations
 from kraft_audit.rules.cluster_history import CONTRACTS, JUDGED_CHANGES, ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import path_read
 from kraft_audit.rules.rule_model import FindingState
