@@ -36,7 +36,7 @@ from kraft_audit.lake.quality.last_inspection import QUALITY_FOLDER, last_inspec
 from kraft_audit.lake.views import CHANGE_TABLES, holding, query_of
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.contract import Table
-from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, GOLD
+from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, GOLD, SITUATIONS
 from kraft_audit.tables.silver import REPLAYS
 from kraft_audit.text.readable import HOUR_MS
 from kraft_codec.errors import InputError
@@ -313,7 +313,7 @@ class _Gate:
                 WHERE NOT is_complete AND from_offset < to_offset GROUP BY cluster_id""",  # noqa: S608
         }
         for table in self._tables:
-            if table is CLUSTER_COMPLIANCE:
+            if table in (CLUSTER_COMPLIANCE, SITUATIONS):
                 # Its rows say to which plan each cluster was computed. A cluster without a capture has no row.
                 taken = f"""SEMI JOIN captures USING (cluster_id)
                     LEFT JOIN (SELECT cluster_id, max(plan) AS plan FROM {table.name} GROUP BY cluster_id) AS done
