@@ -39,6 +39,7 @@ from kraft_audit.tables.gold import (
     INCIDENTS,
     JUDGED_FINDINGS,
     SEVERITIES,
+    SITUATIONS,
     WAIVER,
 )
 from kraft_audit.tables.silver import REPLAYS
@@ -160,7 +161,8 @@ class FindingsTable:
         if not self.gold.lake.exists(STAGED_FINDINGS):
             return []
         done = self.gold.merged_place(FINDINGS.name)
-        for table, _ in self._parts:
+        # Situations are summed up after a run; who asks for them finds the table.
+        for table in (*(table for table, _ in self._parts), SITUATIONS):
             self.gold.create(table)
         if done < closed:
             self.gold.create(FINDINGS)
