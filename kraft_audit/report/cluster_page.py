@@ -24,16 +24,16 @@ from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.weakness import Weakness, weakness
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
 from kraft_audit.rules.columns.captures import newest_watermark
-from kraft_audit.rules.rule_model import CONTROLS, Severity
+from kraft_audit.rules.rule_model import ACCEPTED, CONTROLS, Severity
 from kraft_audit.tables.gold import SEVERITIES
 from kraft_audit.text.readable import natural
 from kraft_codec.schemas.releases import METADATA_VERSION_FEATURE, METADATA_VERSIONS
 
 RANK: Final = {severity.value: severity.rank for severity in Severity}
 SUBJECTS_SHOWN: Final = 60
+"""Findings of one rule that a page lists; findings.csv has all of them."""
 SUMMARY_INCIDENTS_SHOWN: Final = 5
 """Open incidents in the summary, which has two pages on paper; the others follow in the appendix."""
-"""Findings of one rule that a page lists; findings.csv has all of them."""
 ADVICE_ON_PAGE: Final = 8
 LEADER_EPOCHS_SHOWN: Final = 100
 SETS_SHOWN: Final = 60
@@ -151,6 +151,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
     raised = {finding["rule"] for finding in given.findings if finding["status"] != "clear"}
     watermark, exposure = newest_watermark(history), cluster_exposure(given)
     controls = tuple(control_state(name, given.findings, judged, exposure.covered) for name in CONTROLS)
+    accepted = [finding for finding in given.findings if finding["state"] in ACCEPTED]
     open_incidents, resolved_incidents = _incidents(given, is_open=True), _incidents(given, is_open=False)
     return ClusterView(
         cluster_id=given.cluster_id,
@@ -173,7 +174,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
             severity: sum(finding["severity"] == severity for finding in by_state["open"]) for severity in SEVERITIES
         },
         open_groups=_groups(by_state["open"]),
-        waived=tuple(sorted(by_state["waived"], key=lambda f: (f["waiver"]["until"], f["rule"]))),
+        waived=tuple(sorted(accepted, key=lambda f: (f["waiver"]["until"], f["rule"]))),
         undecided=_groups(by_state["undecided"]),
         stopped_groups=_groups(by_state["folded"]),
         closed_groups=_groups(by_state["resolved"]),

@@ -20,7 +20,7 @@ from kraft_audit.report.partition_exposure import Exposure, partition_minutes
 from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.frameworks import requirements
-from kraft_audit.rules.rule_model import CONTROLS
+from kraft_audit.rules.rule_model import ACCEPTED, CONTROLS
 from kraft_audit.text.readable import DAY_MS, HOUR_MS, plural
 
 BUCKETS_MAX: Final = 35
@@ -133,7 +133,7 @@ class Fleet:
                 open_counts[finding["rule"]] += 1
                 if finding.get("expired_waiver"):
                     self.expired.append((line, finding))
-            if state == "waived":
+            if state in ACCEPTED:
                 self.waivers.append((line, finding))
         for rule, count in open_counts.items():
             self.rule_clusters[rule].append((line, count))

@@ -107,8 +107,11 @@ def test_a_loss_that_a_person_acknowledged_weakens_in_its_own_time(captured_logs
     assert at_that_time.status is ControlStatus.WEAKENED
     assert {row["subject"] for row in at_that_time.acknowledged} <= {row["subject"] for row in losses}
     assert (later.status, later.acknowledged) == (ControlStatus.MET, ())
-    calm = replace(given.situation, need=None)
-    (line,) = _fleet(replace(given, findings=[*others, *accepted], situation=calm)).lines
+    calm = replace(given, findings=[*others, *accepted], situation=replace(given.situation, need=None))
+    fleet = _fleet(calm)
+    (line,) = fleet.lines
+    assert [finding["subject"] for finding in cluster_view(calm).waived] == [row["subject"] for row in losses]
+    assert len(fleet.waivers) == len(losses)
     assert line.standing is Footing.WEAKENED
     assert line.state.startswith(f"{len(losses)} partitions ")
     assert WAIVER["who"] in line.state
