@@ -230,8 +230,7 @@ def _with_situations(states: list[ClusterSummary], lake: DeltaLake, progress: Pr
         for state in states
         if (situation := situations.get(state.cluster_id)) is not None
     ]
-    places = {id_: each.need for id_, each in situations.items()}
-    known.sort(key=lambda state: (not state.needs_action, places[state.cluster_id] or 0))
+    known.sort(key=lambda state: situations[state.cluster_id].urgency)
     return [*known, *(state for state in states if state.cluster_id not in situations)]
 
 

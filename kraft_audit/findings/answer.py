@@ -22,14 +22,14 @@ from kraft_audit.findings.what_next import (
     what_next,
 )
 from kraft_audit.incidents.folding import FoldedFindings
-from kraft_audit.incidents.incident import Incident, IncidentKind
+from kraft_audit.incidents.incident import Incident, IncidentKind, IncidentState
 from kraft_audit.rules.cluster_history import ClusterHistory, elr_level, feature_level
 from kraft_audit.rules.columns.captures import copies_in_doubt, newest_round
 from kraft_audit.rules.columns.loss_holders import Grade, losses
 from kraft_audit.rules.columns.loss_texts import loss_cause, unflushed_text
 from kraft_audit.rules.columns.needed_software import has_older_software, software_needed
 from kraft_audit.rules.columns.nodes import broker_states
-from kraft_audit.rules.columns.partition_states import offline, partition_states, under_min_isr
+from kraft_audit.rules.columns.partition_states import partition_counts
 from kraft_audit.rules.columns.quorum_standing import (
     BROKEN,
     QuorumStanding,
@@ -283,26 +283,15 @@ def _notes(notes: Sequence[Finding]) -> str:
 
 def _partitions_now(history: ClusterHistory) -> str:
     """What the partitions are at the end of the log, whatever was waived or is below an alarm."""
-    states = partition_states(history)
-    current = states.is_last & states.exists
-    if not current.any():
+    counts = partition_counts(history)
+    if not counts.partitions:
         return ""
-    is_offline = current & offline(states)
     parts = [
-        f"{int(count)} of {int(current.sum())} {words}"
-        for count, words in (
-            (is_offline.sum(), "have no leader"),
-            ((current & under_min_isr(states) & ~is_offline).sum(), "are below min ISR"),
-        )
+        f"{count} of {counts.partitions} {words}"
+        for count, words in ((counts.leaderless, "have no leader"), (counts.blocked, "are below min ISR"))
         if count
     ]
     return f" Partitions: {', '.join(parts)}." if parts else " All partitions have a leader and min ISR."
-
-
-def _partition_count(history: ClusterHistory) -> int:
-    """Partitions that exist at the end of the log."""
-    states = partition_states(history)
-    return int((states.is_last & states.exists).sum())
 
 
 def _no_leader(standing: QuorumStanding) -> str:
@@ -328,7 +317,7 @@ def _partitions_at_risk(history: ClusterHistory, folded: FoldedFindings) -> str:
     if offline:
         since = min((finding.from_ms for finding in offline if finding.from_ms), default=None)
         at = f" since {when(since, history.end_ms)}" if since else ""
-        sentences.append(f"{len(offline)} of {_partition_count(history)} have no leader{at}.")
+        sentences.append(f"{len(offline)} of {partition_counts(history).partitions} have no leader{at}.")
     if alone:
         names = listed([finding.subject for finding in alone[:SUBJECTS_NAMED]])
         more = and_more(len(alone) - SUBJECTS_NAMED)
@@ -376,9 +365,9 @@ def _incident_lines(incident: Incident) -> Iterator[AnswerLine]:
         end = f" to {when(incident.to_ms, incident.from_ms)}" if incident.to_ms is not None else ""
         state = f"{at}{end}, resolved"
     effects = f"   {'; '.join(incident.effects)}" if incident.effects else ""
-    severity = incident.severity if incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP else None
+    severity = incident.severity if incident.state is IncidentState.OPEN else None
     yield AnswerLine("INCIDENT", f"{incident.headline}   {state}{effects}", severity)
-    if incident.is_open and incident.kind is not IncidentKind.CLUSTER_STOP:
+    if incident.state is IncidentState.OPEN:
         for event in incident.events[-EVENTS_SHOWN:]:
             clock = when(event.timestamp_ms, incident.from_ms) if event.timestamp_ms is not None else "now"
             yield AnswerLine("", f"{clock}  {event.text}")

@@ -52,14 +52,14 @@ def evidence_row(evidence: Evidence) -> dict[str, Any]:
 
 
 def _row(finding: Finding, seen_ms: int | None, plan: int) -> dict[str, Any]:
-    waiver = finding.waiver
+    waiver, severity_now = finding.waiver, finding.severity_now
     return {
         **{name: getattr(finding, name) for name in _SAME},
         "severity": finding.severity.value,
         "scope": finding.scope.value,
         "status": finding.status.value,
         "state": finding.state.value,
-        "severity_now": None if finding.severity_now is None else finding.severity_now.value,
+        "severity_now": None if severity_now is None else severity_now.value,
         "from_time": timestamp_us(finding.from_ms),
         "to_time": timestamp_us(finding.to_ms),
         "evidence": [evidence_row(fact) for fact in finding.evidence],

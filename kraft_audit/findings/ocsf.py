@@ -40,9 +40,7 @@ SEVERITY: Final = {
 NO_SEVERITY: Final = Code(1, "Informational")
 """Of a check that passed."""
 COMPLIANCE: Final = {"raised": Code(3, "Fail"), "undecided": Code(0, "Unknown"), "clear": Code(1, "Pass")}
-UNMAPPED: Final = (
-    *("from_offset", "to_offset", "epoch", "evidence", "waiver", "state", "severity_now", "incident_id"),
-)
+UNMAPPED: Final = ("from_offset", "to_offset", "epoch", "evidence", "waiver", "state", "severity_now", "incident_id")
 STOPPED_IN_ORDER: Final = "it lasts because the cluster was stopped in order"
 LIFECYCLE: Final = {
     "open": Code(1, "New"),

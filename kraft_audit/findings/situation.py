@@ -12,13 +12,14 @@ from itertools import dropwhile
 from typing import Any, Final, NamedTuple
 
 from kraft_audit.findings.answer import AnswerLine, opening_lines
+from kraft_audit.findings.finding_formats import worst
 from kraft_audit.findings.what_next import open_losses
 from kraft_audit.incidents.folding import FoldedFindings
 from kraft_audit.incidents.incident import EFFECTS, IncidentState
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import audit_command
 from kraft_audit.rules.columns.loss_holders import Grade
-from kraft_audit.rules.columns.partition_states import alone, offline, partition_states, under_min_isr
+from kraft_audit.rules.columns.partition_states import partition_counts
 from kraft_audit.rules.columns.quorum_standing import BROKEN, QuorumStanding, Standing
 from kraft_audit.rules.rule_model import ACCEPTED, LOSS, Finding, FindingState, Scope, Severity
 from kraft_audit.tables.gold import SEVERITIES, SITUATIONS
@@ -87,6 +88,11 @@ class Situation:
     def needs_action(self) -> bool:
         return self.need is not None
 
+    @property
+    def urgency(self) -> tuple[int, int]:
+        """Clusters in the order of this are the most urgent first: by the worst need, then by how many it hits."""
+        return len(NEEDS) if self.need is None else self.need, -self.hit
+
     def row(self, cluster_id: str, plan: int, as_of_ms: int) -> TableRow:
         """A row of the table `situations`."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name in SITUATIONS.column_names}
@@ -128,7 +134,7 @@ def situation_of(history: ClusterHistory, standing: QuorumStanding, folded: Fold
     return Situation(
         standing=standing.standing.value,
         exit_code=code,
-        severity_now=next((severity for severity in SEVERITIES if by_severity[Severity(severity)]), None),
+        severity_now=worst(alarms),
         need=need.place,
         what=need.what,
         since_ms=need.since_ms,
@@ -141,7 +147,7 @@ def situation_of(history: ClusterHistory, standing: QuorumStanding, folded: Fold
         committed_to=standing.committed_to,
         log_end_offset=standing.end_offset,
         log_end_ms=history.end_ms,
-        **_partitions(history),
+        **partition_counts(history)._asdict(),
         lost=len(names),
         lost_for_sure=len(sure),
         open_incidents=sum(incident.state is IncidentState.OPEN for incident in folded.incidents),
@@ -161,7 +167,8 @@ def alarming(standing: QuorumStanding, findings: Sequence[Finding]) -> Sequence[
 
 def exit_code(history: ClusterHistory, standing: QuorumStanding, alarms: Sequence[Finding], fail_on: Severity) -> int:
     """The exit code of `check`. 0 claims that all is well: an undecided quorum is not."""
-    if any(finding.severity.rank >= fail_on.rank for finding in alarms):
+    severity = worst(alarms)
+    if severity is not None and severity.rank >= fail_on.rank:
         return EXIT_FINDINGS
     if standing.standing in (*BROKEN, Standing.UNDECIDED):
         return EXIT_FINDINGS
@@ -169,17 +176,6 @@ def exit_code(history: ClusterHistory, standing: QuorumStanding, alarms: Sequenc
     if not (history.is_read or is_empty) or standing.standing is Standing.NO_LOG:
         return EXIT_UNREADABLE
     return EXIT_UNDECIDED if standing.lacks_majority else EXIT_FINE
-
-
-def _partitions(history: ClusterHistory) -> dict[str, int]:
-    names = ("partitions", "leaderless", "at_one_replica", "blocked")
-    if not history.has("partition_changes"):
-        return dict.fromkeys(names, 0)
-    states = partition_states(history)
-    now = states.is_last & states.exists
-    is_offline = offline(states)
-    masks = (now, now & is_offline, now & alone(states), now & under_min_isr(states) & ~is_offline)
-    return {name: int(mask.sum()) for name, mask in zip(names, masks, strict=True)}
 
 
 class _Need(NamedTuple):
@@ -205,14 +201,14 @@ def _need(
     raised = {finding.rule for finding in urgent}
     place = next((place for place, (named, _) in enumerate(NEEDS) if not raised.isdisjoint(named)), OTHER_FINDINGS)
     rules = raised.intersection(NEEDS[place][0]) or raised
-    worst = min((finding for finding in urgent if finding.rule in rules), key=_worst_first)
-    rules = rules if NEEDS[place][0] else {worst.rule}
+    first = min((finding for finding in urgent if finding.rule in rules), key=_worst_first)
+    rules = rules if NEEDS[place][0] else {first.rule}
     same = [finding for finding in urgent if finding.rule in rules]
     began = [finding.from_ms for finding in same if finding.from_ms is not None]
     quorum = next((line for line in lines if line.word == "QUORUM" and line.severity is Severity.CRITICAL), None)
-    what = _first_sentence([quorum]) if quorum is not None else _what(folded, worst, same)
+    what = _first_sentence([quorum]) if quorum is not None else _what(folded, first, same)
     hit = len({finding.subject for finding in same if finding.scope is Scope.PARTITION})
-    return _Need(place, what, min(began, default=None), hit, worst.what_to_do)
+    return _Need(place, what, min(began, default=None), hit, first.what_to_do)
 
 
 def _worst_first(finding: Finding) -> tuple[int, int, str, str]:
@@ -224,13 +220,13 @@ def _first_sentence(lines: Sequence[AnswerLine]) -> str:
     return lines[0].text.partition(". ")[0].removesuffix(".") if lines else ""
 
 
-def _what(folded: FoldedFindings, worst: Finding, same: Sequence[Finding]) -> str:
-    of_rule = [finding for finding in same if finding.rule == worst.rule]
+def _what(folded: FoldedFindings, first: Finding, same: Sequence[Finding]) -> str:
+    of_rule = [finding for finding in same if finding.rule == first.rule]
     ids = {finding.incident_id for finding in of_rule}
     lasting = (each for each in folded.incidents if each.state is IncidentState.OPEN)
     cause = next((each.headline for each in lasting if each.incident_id in ids), "")
     count = len({finding.subject for finding in of_rule})
-    return what_of(worst.rule, worst.scope, worst.subject, worst.summary, count, cause)
+    return what_of(first.rule, first.scope, first.subject, first.summary, count, cause)
 
 
 def what_of(rule: str, scope: Scope, subject: str, summary: str, count: int, cause: str) -> str:
@@ -249,13 +245,14 @@ def what_of(rule: str, scope: Scope, subject: str, summary: str, count: int, cau
 def cluster_row(title: str, situation: Situation) -> dict[str, Any]:
     """One of many clusters: its state in a sentence, and the worst that is open; `rank` orders by urgency."""
     state = [line for line in situation.lines if line.word not in ("NEXT", "")]
-    worst = situation.severity_now
+    severity = situation.severity_now
+    rank = -1 if severity is None else Severity(severity).rank
     return {
         "cluster_id": title,
         "state": state[0].word.lower(),
-        "open": "" if worst is None else f"{situation.open_findings[worst]} {worst}",
+        "open": "" if severity is None else f"{situation.open_findings[severity]} {severity}",
         "answer": " ".join(line.text for line in state),
-        "rank": (-len(NEEDS) if situation.need is None else -situation.need, situation.exit_code, worst or ""),
+        "rank": (*(-part for part in situation.urgency), situation.exit_code, rank),
     }
 
 

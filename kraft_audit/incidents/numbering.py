@@ -9,13 +9,13 @@ from kraft_audit.rules.rule_model import Severity
 
 RESOLVED_NUMBERED: Final = 60
 """So many resolved incidents have a number; findings.csv has those without."""
-_RANKS: Final = {severity.value: severity.rank for severity in Severity}
 
 
 def incidents_in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of `incidents`: the open ones first, of both the worst first, then the newest."""
     return sorted(
-        rows, key=lambda row: (not row["is_open"], -_RANKS[row["severity"]], -(row["from_ms"] or 0), row["headline"])
+        rows,
+        key=lambda row: (not row["is_open"], -Severity(row["severity"]).rank, -(row["from_ms"] or 0), row["headline"]),
     )
 
 

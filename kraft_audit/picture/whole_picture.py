@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.incidents.incident import IncidentKind
+from kraft_audit.incidents.incident import IncidentKind, IncidentState
 from kraft_audit.incidents.numbering import numbered_incidents
 from kraft_audit.picture.broker_lanes import broker_lanes
 from kraft_audit.picture.controller_lanes import controller_lanes
@@ -130,7 +130,7 @@ def _brackets(incidents: Sequence[TableRow], to_ms: int) -> tuple[tuple[Bracket,
             _label(row, to_ms),
             min(row["from_ms"], to_ms),
             row["to_ms"],
-            row["is_open"] and row["kind"] != IncidentKind.CLUSTER_STOP,
+            row["state"] == IncidentState.OPEN,
         )
         for number, row in enumerate(numbered, start=1)
         if row["from_ms"] is not None and is_time(row["from_ms"]) and row["kind"] != IncidentKind.DECLARED_RESCUE

@@ -5,15 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from kraft_audit.findings.situation import URGENT
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.registry import control_of, rules
 from kraft_audit.rules.rule_model import ACCEPTED, CONTROLS, LOSS, ControlName, Severity
-
-SEVERE: Final = frozenset({Severity.CRITICAL.value, Severity.HIGH.value})
-"""States of findings that a person accepted."""
 
 
 class ControlStatus(enum.StrEnum):
@@ -62,9 +59,9 @@ def control_state(
     mine = [finding for finding in findings if control_of(finding["rule"]) == name]
     raised = [f for f in mine if f["status"] == "raised" and f["severity"] != Severity.LOW.value]
     active = [f for f in raised if f["state"] == "open"]
-    severe = [f for f in active if f["severity"] in SEVERE]
+    severe = [f for f in active if f["severity"] in URGENT]
     acknowledged = tuple(f for f in raised if is_acknowledged_loss(f) and _is_within(f["from_ms"], covered))
-    weakening = [f for f in active if f["severity"] not in SEVERE] + list(acknowledged)
+    weakening = [f for f in active if f["severity"] not in URGENT] + list(acknowledged)
     undecided = {f["rule"] for f in mine if f["state"] == "undecided"}
     resolved = [f for f in raised if f["state"] == "resolved"]
     checked = tuple(rule.id for rule in rules().values() if rule.control == name and rule.id in judged)

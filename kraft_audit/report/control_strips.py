@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
-from kraft_audit.report.control_state import SEVERE, ControlStatus, is_acknowledged_loss
+from kraft_audit.findings.situation import URGENT
+from kraft_audit.report.control_state import ControlStatus, is_acknowledged_loss
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import control_of
 from kraft_audit.rules.rule_model import CONTROLS, ControlName
@@ -98,7 +99,7 @@ def _cell(
 ) -> ControlCell:
     worst = [_worst(spans, begin, end, covered) for begin, end in pairwise(edges)]
     known = sum(level is not None for level in worst)
-    counts = [("not met", sum(level in SEVERE for level in worst)), ("weakened", worst.count(WEAKENING))]
+    counts = [("not met", sum(level in URGENT for level in worst)), ("weakened", worst.count(WEAKENING))]
     history = " and ".join(f"{word} in {count}" for word, count in counts if count) or "neither not met nor weakened"
     title = name.replace("_", " ")
     in_words = f"{title}: {status.words}; {history} of {plural(known, unit)} that the log covers"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kraft_audit.findings.situation import NEEDS, Situation, needs_in_words
+from kraft_audit.findings.situation import NOT_ASKED, Situation, needs_in_words
 from kraft_audit.incidents.incident import IncidentKind
 from kraft_audit.report.cluster_page import ClusterView
 from kraft_audit.report.cluster_standing import Footing, advice_of, since_of, standing_of, state_in_words
@@ -280,10 +280,10 @@ def _credible_end(line: ClusterLine) -> int:
 
 def _order(line: ClusterLine) -> tuple[Any, ...]:
     """By blast radius: the worst need first, of equals the one that hits most partitions, then the oldest."""
-    place, hit = (len(NEEDS), 0) if line.action is None or line.need is None else (line.need, line.action.hit)
+    urgency = (NOT_ASKED if line.action is None else line.action).urgency
     oldest = math.inf if line.since_ms is None else line.since_ms
     standings = list(Footing)
-    return (place, standings.index(line.standing), -hit, -(line.partition_count or 0), oldest, line.title)
+    return (urgency, standings.index(line.standing), -(line.partition_count or 0), oldest, line.title)
 
 
 def _exposure_in_words(values: Sequence[float | None], edges: Sequence[int], unit: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.incidents.incident import EFFECTS
+from kraft_audit.findings.situation import EFFECT_OF_RULE
 from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.gold.clusters_table import known_clusters
 from kraft_audit.lake.lake import append_in_turn, require_lake
@@ -61,7 +61,6 @@ GROUP BY cluster_id, rule, name, severity, moment"""
 """Open findings that no open incident explains, by rule, and losses. What was lost outlasts the incident: each minute
 in which records were lost is a subject of its own, so that people hear of the next loss although nobody acknowledged
 the last."""
-_EFFECT_WORDS: Final = {rule: words for rule, words, _ in EFFECTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,7 @@ def _of_incident(row: Mapping[str, Any]) -> OpenIncident:
 
 def _of_rule(row: Mapping[str, Any], causes: Mapping[str, str]) -> OpenIncident:
     rule, more = row["rule"], f" (and {row['n'] - 1} more)" if row["n"] > 1 else ""
-    effect = f"{plural(row['subjects'], 'partition')} {_EFFECT_WORDS[rule]}" if rule in _EFFECT_WORDS else ""
+    effect = f"{plural(row['subjects'], 'partition')} {EFFECT_OF_RULE[rule]}" if rule in EFFECT_OF_RULE else ""
     subject = f"{rule} {utc_time(row['moment'] * 60_000)}" if row["moment"] else rule
     return OpenIncident(
         hashed(row["cluster_id"], subject),

@@ -366,3 +366,24 @@ def under_min_isr(states: PartitionStates) -> Mask:
 def exposed(states: PartitionStates) -> Mask:
     """Alone in the ISR, offline or under min ISR: what KP001, KP002 and KP005 raise."""
     return alone(states) | offline(states) | under_min_isr(states)
+
+
+class PartitionCounts(NamedTuple):
+    """Partitions at the end of the log: all, those without a leader, those at one replica in ISR and ELR though more
+    are assigned, and those with a leader and fewer replicas in the ISR than min ISR."""
+
+    partitions: int = 0
+    leaderless: int = 0
+    at_one_replica: int = 0
+    blocked: int = 0
+
+
+def partition_counts(history: ClusterHistory) -> PartitionCounts:
+    """What the partitions are at the end of the log; zeros where nothing is known of partitions."""
+    if not history.has("partition_changes"):
+        return PartitionCounts()
+    states = partition_states(history)
+    now = states.is_last & states.exists
+    is_offline = offline(states)
+    masks = (now, now & is_offline, now & alone(states), now & under_min_isr(states) & ~is_offline)
+    return PartitionCounts(*(int(mask.sum()) for mask in masks))

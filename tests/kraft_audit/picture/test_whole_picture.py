@@ -227,6 +227,7 @@ def test_a_long_history_shows_its_newest_incidents_and_says_so(build: HistoryBui
             "severity": "high",
             "headline": "Broker 11 was lost",
             "subject": "11",
+            "state": "resolved",
             "is_open": False,
             "from_ms": T0 + at * 1000,
             "to_ms": T0 + (at + 10) * 1000,
