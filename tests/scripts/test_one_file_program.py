@@ -199,7 +199,7 @@ def masked(text: str) -> str:
 @pytest.mark.parametrize(
     "line",
     [
-        ("may-i", "start", "2", "SAMPLE"),
+        ("may-i", "start", "1", "SAMPLE"),
         ("rescue-plan", "SAMPLE", "--gone", "2,3"),
         ("recover-plan", "SAMPLE"),
         ("timeline", "SAMPLE", "--svg", "picture.svg"),

@@ -273,7 +273,7 @@ def _start(question: Question, history: ClusterHistory, running: tuple[int, ...]
             leaders.add(led if (led := last_leader(history, row)) is not None else -1)
     if risky:
         reason = (
-            f"Unclean election is on for {_names(states, risky)}, which have no leader: broker {broker} may be elected "
+            f"Unclean election is on for {_names(states, risky)}, and no leader is left there: broker {broker} may be elected "
             "without records that others hold."
         )
         if leaders == {broker}:
