@@ -215,7 +215,7 @@ def _with_situations(states: list[ClusterSummary], lake: DeltaLake, progress: Pr
 
     doing("summing up where each cluster stands")
     try:
-        situations = update_situations(lake)
+        situations = update_situations(lake, [state.cluster_id for state in states])
     except InputError as problem:
         progress(f"kraft-audit: what to do next is not shown: {problem}")
         return states

@@ -1,14 +1,14 @@
 """The table `situations`: where each history of a lake stands, made once after each run and read by everything else."""
 
-# ruff: noqa: S608  # queries hold names of our own and quoted literals
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.findings.situation import Situation
-from kraft_audit.lake.delta import DeltaLake, sql_text
+from kraft_audit.findings.situation import NOT_ASKED, Situation
+from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.gold_merge import GoldLake, LocalGold
 from kraft_audit.lake.ledger import contract_schema
 from kraft_audit.lake.merges import Merge, MergeAction, MergeClause
@@ -16,34 +16,27 @@ from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.report.stored_situations import newest_judged, stored_situations
 from kraft_audit.tables.gold import FINDINGS, INCIDENTS, SITUATIONS
 
-_SCHEMA: Final = contract_schema(SITUATIONS)
 _GONE: Final = "is_gone"
+_ROWS: Final = contract_schema(SITUATIONS).append(pa.field(_GONE, pa.bool_()))
 
 
-def update_situations(lake: DeltaLake) -> dict[str, Situation]:
+def update_situations(lake: DeltaLake, ids: Sequence[str]) -> dict[str, Situation]:
     """Writes the row of each history that a plan read, or whose findings changed, since its row was written.
 
-    Returns those of all histories. A history that proved to be another one has no row any more.
+    `ids` are the histories of the lake: one that is not among them proved to be another one, and has no row any more.
+    Returns the situations of all of them.
     """
-    if not all(lake.exists(table.name) for table in (FINDINGS, INCIDENTS)):
+    if not all(lake.exists(table.name) for table in (FINDINGS, INCIDENTS, SITUATIONS)):
         return {}
-    gold = GoldLake(lake, lambda: LocalGold(lake))
-    gold.create(SITUATIONS)
-    source, stored, newest = LakeSource(lake.uri), stored_situations(lake), newest_judged(lake)
-    ids = source.ids()
+    newest = newest_judged(lake)
+    known, stored = stored_situations(lake, newest)
     wanted = [id_ for id_ in ids if id_ not in stored and id_ in newest]
-    made = {given.cluster_id: given.situation for given in source.of(wanted)}
-    known = lake.query(f"SELECT cluster_id FROM {SITUATIONS.name}", SITUATIONS.name)["cluster_id"].to_pylist()
-    gone = set(known) - set(ids)
+    made = {given.cluster_id: given.situation for given in LakeSource(lake.uri).of(wanted)} if wanted else {}
+    gone = known - set(ids)
     if made or gone:
-        rows = pa.Table.from_pylist([made[id_].row(id_, *newest[id_]) for id_ in made], _SCHEMA)
-        rows = rows.append_column(_GONE, pa.repeat(False, rows.num_rows))
-        old = lake.query(
-            f"SELECT * FROM {SITUATIONS.name} WHERE cluster_id IN ({', '.join(map(sql_text, sorted(gone))) or 'NULL'})",
-            SITUATIONS.name,
-        ).cast(_SCHEMA)
-        old = old.append_column(_GONE, pa.repeat(True, old.num_rows))
-        gold.merge(SITUATIONS.name, _merge(pa.concat_tables([rows, old])))
+        rows = [{**made[id_].row(id_, *newest[id_]), _GONE: False} for id_ in made]
+        rows += [{**NOT_ASKED.row(id_, 0, 0), _GONE: True} for id_ in sorted(gone)]
+        GoldLake(lake, lambda: LocalGold(lake)).merge(SITUATIONS.name, _merge(pa.Table.from_pylist(rows, _ROWS)))
     return {id_: made.get(id_) or stored[id_] for id_ in ids if id_ in made or id_ in stored}
 
 

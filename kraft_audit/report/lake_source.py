@@ -40,7 +40,7 @@ from kraft_audit.report.drawn_rows import DrawnRows
 from kraft_audit.report.lake_answer import lake_situation
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
 from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
-from kraft_audit.report.stored_situations import stored_situations
+from kraft_audit.report.stored_situations import newest_judged, stored_situations
 from kraft_audit.rules.cluster_history import CONTRACTS, JUDGED_CHANGES, ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import path_read
 from kraft_audit.rules.rule_model import FindingState
@@ -150,7 +150,7 @@ class LakeSource:
             raise InputError(self._lake.uri, f"no table {missing[0]}")
         self._query = self._lake.queries_of(self._tables)
         self._known = known_clusters(self._lake)
-        self._situations = stored_situations(self._lake)
+        _, self._situations = stored_situations(self._lake, newest_judged(self._lake))
 
     def as_of(self) -> AsOf:
         versions = tuple(

@@ -21,21 +21,25 @@ LEFT JOIN (SELECT cluster_id, max(changed_ms) AS as_of_ms FROM findings GROUP BY
 ON read.cluster_id = found.cluster_id"""
 
 
-def stored_situations(lake: DeltaLake) -> dict[str, Situation]:
-    """The situation of each history whose row counts its newest merged plan and all that became of its findings."""
-    if not all(lake.exists(table.name) for table in (FINDINGS, INCIDENTS, SITUATIONS)):
-        return {}
-    newest = newest_judged(lake)
+def stored_situations(
+    lake: DeltaLake, newest: Mapping[str, tuple[int, int]]
+) -> tuple[frozenset[str], dict[str, Situation]]:
+    """The histories that have a row, and the situation of each whose row counts all that `newest_judged` says of it."""
+    if not lake.exists(SITUATIONS.name):
+        return frozenset(), {}
     rows = lake.query(f"SELECT * FROM {SITUATIONS.name}", SITUATIONS.name).to_pylist()
-    return {
+    stored = {
         row["cluster_id"]: Situation.of_row(row)
         for row in rows
         if newest.get(row["cluster_id"]) == (row["plan"], row["as_of_ms"])
     }
+    return frozenset(row["cluster_id"] for row in rows), stored
 
 
 def newest_judged(lake: DeltaLake) -> Mapping[str, tuple[int, int]]:
     """The newest merged plan of each history, and when the newest of its findings changed."""
+    if not all(lake.exists(table.name) for table in (FINDINGS, INCIDENTS)):
+        return {}
     ledger = Ledger(lake)
     is_merged = ledger.where_merged(INCIDENTS.name, ledger.status().done)
     sql = _MERGED_PLANS.format(of_merged_plans=f"{READ_ROWS} AND {is_merged}")

@@ -78,7 +78,7 @@ def built(small_corpus: Path, without_spark: ModuleType, tmp_path_factory: pytes
     lake = DeltaLake(str(folder / "lake"))
     gold = GoldLake(lake, no_session)
     FindingsTable(gold).update()
-    update_situations(lake)
+    update_situations(lake, ids(lake))
     parts = {"last_replica_minutes": 10.0, "offline_minutes": 0.0, "under_min_isr_minutes": 25.0}
     where = {"topic": "t", "rack": "", "partitions": 2, **parts, "exposure_minutes": 30.0, "plan": 1}
     write(lake, PARTITION_RISK.name, [{"cluster_id": cluster_id, "day": DAYS[0], **where} for cluster_id in ids(lake)])
