@@ -77,7 +77,7 @@ def _brokers_text(plan: RescuePlan) -> str:
     else:
         text = f"The newest broker's copy is that of {newest.name}: epoch {newest.last_epoch}, end {newest.end_offset}"
     if plan.is_end_proven:
-        return f"{text}. Nothing was committed after these copies, provided that they were made after the loss."
+        return f"{text}. No broker has seen anything after these copies, provided that they were made after the loss."
     more = f" Not read: {nouns('broker', missing)}." if missing else ""
     return f"{text}. More may have been committed after the copies here: stop all brokers first.{more}"
 

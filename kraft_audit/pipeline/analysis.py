@@ -171,7 +171,7 @@ def _judged(
     folding.see(history)
     for findings in _folded(judging.check(history), folding):
         yield JUDGED_FINDINGS.name, findings_batch(findings, seen_ms=history.seen_ms, plan=plan.number)
-        open_findings += [finding for finding in findings if finding.is_open and names_captures(finding)]
+        open_findings += [finding for finding in findings if finding.lasts and names_captures(finding)]
     rows = [{**row, "plan": plan.number} for row in folding.rows(history.cluster_id)]
     yield from ((JUDGED_INCIDENTS.name, batch) for batch in slices(build_rows(JUDGED_INCIDENTS, rows)))
     # Loss events that are new to the lake, or of which more is known.

@@ -385,8 +385,8 @@ class Finding(NamedTuple):
         return self.severity if self.state is FindingState.OPEN else None
 
     @property
-    def is_open(self) -> bool:
-        """Whether it was raised, or could not be decided, and lasts."""
+    def lasts(self) -> bool:
+        """Whether it was raised, or could not be decided, and is not over at the end of the log."""
         return self.status is not Status.CLEAR and not self.is_over
 
     @property

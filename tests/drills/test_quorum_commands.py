@@ -53,7 +53,8 @@ def test_every_command_about_a_live_quorum_works_as_printed(make_cluster: MakeCl
         assert f"\n{LAGGING}" in lags
         cluster.brokers[LOST_BROKER].kill()
         words = ["may-i", "scale-in", str(LOST_BROKER), str(cluster.nodes)]
-        wait_for("its ISR to shrink", lambda: "moved.json" in kraft_audit(*words).out)
+        assert "wait until it is fenced" in kraft_audit(*words).out
+        wait_for("it to be fenced", lambda: "wait until it is fenced" not in kraft_audit(*words).out)
         move(cluster, ask(kraft_audit, words)["next_steps"])
         wait_for("no partition on it", lambda: kraft_audit(*words).code == 0)
         cluster.run_printed(printed(kraft_audit, cluster, *words[:3]))

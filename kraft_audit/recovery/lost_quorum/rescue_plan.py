@@ -85,7 +85,7 @@ class RescuePlan:
     """The copies, best first, and whether one of them may be gone on from: `chosen` is its place among them.
 
     `low` and `high` bound what was committed; `high` is None without an upper bound. `newest_epoch` and `end_offset`
-    are the highest that any disk names. `is_end_proven`: nothing was committed after what the copies hold, as a
+    are the highest that any disk names. `is_end_proven`: no node acted on anything after what the copies hold, as a
     majority of the voters' disks is here and not said to be gone, or the copy of every registered broker.
     `disks_left` are the nodes whose disks were read and are not said to be gone: nothing may start from them.
     `asked_again` is the command that gives the plan once more.

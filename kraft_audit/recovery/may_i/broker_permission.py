@@ -150,6 +150,8 @@ def _moving_steps(
     if shorter:
         yield f"Add a broker first: none is up that could take the place in {plural(shorter, 'partition')}."
         text = "Only if a copy less will do: "
+    if is_up(history, broker):
+        yield f"If broker {broker} is down, wait until it is fenced: Kafka's tool asks it for its log dirs until then."
     yield f"{text}{reassign(server, moved)}"
     yield f"Wait until it is done: {is_reassigned(server)}"
     yield f"Then copy the controllers' disks again: {_asked(question, path)}"
@@ -273,8 +275,8 @@ def _start(question: Question, history: ClusterHistory, running: tuple[int, ...]
             leaders.add(led if (led := last_leader(history, row)) is not None else -1)
     if risky:
         reason = (
-            f"Unclean election is on for {_names(states, risky)}, and no leader is left there: broker {broker} may be elected "
-            "without records that others hold."
+            f"Unclean election is on for {_names(states, risky)}, and no leader is left there: broker {broker} may be "
+            "elected without records that others hold."
         )
         if leaders == {broker}:
             first = "It led last, so of those that crashed it has most. Copy its log dirs, then start it"

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import kraft_audit
-from kraft_audit.cluster import Cluster
 from kraft_audit.findings.log_cost import IDLE, NO_OP_TYPE, CostBy, CostRow, LogCost
 from kraft_engine.runs.simulate import simulate
+from tests.builders.pictures import only_cluster
 
 CAPTURES = (
     ("elr", "29-stopped", 1),
@@ -21,11 +20,6 @@ CAPTURES = (
     ("six", "08-stopped", 5),
     ("jbod", "03-stopped", 1),
 )
-
-
-def _only(path: Path) -> Cluster:
-    (cluster,) = kraft_audit.open(str(path))
-    return cluster
 
 
 def _rows(cost: LogCost, by: CostBy) -> dict[str, CostRow]:
@@ -53,7 +47,7 @@ def test_each_way_of_counting_sums_to_the_bytes_on_disk(
     scenario: str, capture: str, node: int, captured_logs: Path
 ) -> None:
     path = captured_logs / scenario / capture
-    cost = _only(path).cost()
+    cost = only_cluster(path).cost()
     assert (cost.size_bytes, cost.record_count) == _batch_bytes(path / f"node-{node}")
     for by in CostBy:
         rows = _rows(cost, by).values()
@@ -64,7 +58,7 @@ def test_each_way_of_counting_sums_to_the_bytes_on_disk(
 
 def test_types_cost_what_a_count_by_hand_gives(captured_logs: Path) -> None:
     """Batch by batch, in fractions: a value, and an equal share of the rest."""
-    cluster = _only(captured_logs / "elr" / "29-stopped")
+    cluster = only_cluster(captured_logs / "elr" / "29-stopped")
     rows: dict[str, list[dict[str, object]]] = defaultdict(list)
     for name, batch in cluster.bronze(["batches", "records"]):
         rows[name] += batch.to_pylist()
@@ -93,7 +87,7 @@ def test_a_planted_culprit_is_first(scenario: str, tmp_path: Path) -> None:
     starts = [row["broker"] for row in truth if row.get("what") == "broker starts"]
     assert starts
     assert set(starts) == {13}
-    cost = _only(tmp_path / "run").cost()
+    cost = only_cluster(tmp_path / "run").cost()
     brokers = [row for row in cost.rows if row.by is CostBy.BROKER]
     assert brokers[0].name == "broker 13"
     assert brokers[0].share > 0.75
@@ -104,7 +98,7 @@ def test_a_planted_culprit_is_first(scenario: str, tmp_path: Path) -> None:
 
 
 def test_an_idle_cluster_pays_for_no_ops(captured_logs: Path) -> None:
-    cost = _only(captured_logs / "elr" / "06-kill-13-last-replica").cost()
+    cost = only_cluster(captured_logs / "elr" / "06-kill-13-last-replica").cost()
     assert _rows(cost, CostBy.CAUSE)[IDLE] == CostRow(
         CostBy.CAUSE, IDLE, *((row := _rows(cost, CostBy.TYPE)[NO_OP_TYPE]).size_bytes, row.record_count, row.share)
     )

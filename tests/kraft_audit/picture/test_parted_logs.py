@@ -14,14 +14,13 @@ import pytest
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.incidents.incident import incident_row
 from kraft_audit.picture.drawing import WIDTHS, draw
 from kraft_audit.picture.happened import BandKind, Lane, MarkKind, Picture, SeriesKind
-from kraft_audit.picture.whole_picture import picture_of
 from kraft_audit.quorum.divergence import divergences
 from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.text.readable import nouns
 from kraft_engine import simulate
+from tests.builders.pictures import drawn_picture, only_cluster
 
 SVG = "{http://www.w3.org/2000/svg}"
 PARTED = [
@@ -34,18 +33,6 @@ STORIES = (
     *("two-leaders-one-epoch", "wiped-voter-before-the-loss", "three-of-five-wiped", "controllers-emptied"),
     *("unclean-election", "loss-holders-down"),
 )
-
-
-def _picture(cluster: Cluster) -> Picture:
-    rows = [incident_row(cluster.cluster_id, incident) for incident in cluster.incidents().incidents]
-    picture = picture_of(cluster.history, rows)
-    assert picture is not None
-    return picture
-
-
-def _only(path: Path) -> Cluster:
-    (cluster,) = kraft_audit.open(str(path))
-    return cluster
 
 
 def _lane(picture: Picture, name: str) -> Lane:
@@ -61,29 +48,29 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Cluster, l
         folder = tmp_path_factory.mktemp(story)
         simulate(story, 1, folder)
         truth = [json.loads(line) for line in (folder / "truth.jsonl").read_text().splitlines()]
-        stories[story] = (_only(folder), truth)
+        stories[story] = (only_cluster(folder), truth)
     return stories
 
 
 @pytest.mark.parametrize("path", PARTED)
 def test_branches_are_those_at_which_disks_differ(path: str, captured_logs: Path) -> None:
-    cluster = _only(captured_logs / path)
+    cluster = only_cluster(captured_logs / path)
     parted = {
         (branch.offset, branch.to_offset)
         for divergence in divergences(cluster.survey, cluster.plan)
         for branch in divergence.branches
         if not branch.is_canonical
     }
-    assert {(branch.from_offset, branch.to_offset) for branch in _picture(cluster).branches} == parted
+    assert {(branch.from_offset, branch.to_offset) for branch in drawn_picture(cluster).branches} == parted
 
 
 def test_a_suffix_is_cut_once_a_later_capture_lacks_it(captured_logs: Path) -> None:
     """Node 2 appended offsets 27 to 35 alone, and truncated them when it came back."""
-    picture = _picture(_only(captured_logs / "divergence" / "11-dead-node-diverged"))
+    picture = drawn_picture(only_cluster(captured_logs / "divergence" / "11-dead-node-diverged"))
     (branch,) = picture.branches
     assert (branch.from_offset, branch.to_offset, branch.standing, branch.alarms) == (27, 36, "on node 2", True)
     assert MarkKind.CUT not in {mark.kind for mark in _lane(picture, "2").marks}
-    picture = _picture(_only(captured_logs / "divergence"))
+    picture = drawn_picture(only_cluster(captured_logs / "divergence"))
     assert [(branch.standing, branch.alarms) for branch in picture.branches] == [("cut off", False)] * 2
     for name in ("1", "2"):
         lane = _lane(picture, name)
@@ -101,7 +88,7 @@ def test_each_election_is_marked_on_the_lane_of_who_was_elected(
     elected = {(str(event["leader"]), event["time_ms"]) for event in truth if event["kind"] == "elected"}
     marked = {
         (lane.name, mark.at_ms)
-        for lane in _picture(cluster).controllers
+        for lane in drawn_picture(cluster).controllers
         for mark in lane.marks
         if mark.kind is MarkKind.ELECTED
     }
@@ -112,7 +99,7 @@ def test_two_leaders_of_one_epoch_have_a_branch_each(told: dict[str, tuple[Clust
     cluster, truth = told["two-leaders-one-epoch"]
     leaders = {event["leader"] for event in truth if event["kind"] == "elected" and event["epoch"] == 2}
     assert len(leaders) == 2
-    picture = _picture(cluster)
+    picture = drawn_picture(cluster)
     assert not picture.log_end.is_canonical
     # Whom each disk says that it follows, in quorum-state.
     follow = {row["node_id"]: row["leader_id"] for row in cluster.history.rows("captures") if row["last_epoch"] == 2}
@@ -131,7 +118,7 @@ def test_two_leaders_of_one_epoch_have_a_branch_each(told: dict[str, tuple[Clust
 def test_a_wiped_disk_is_no_calm_line(story: str, told: dict[str, tuple[Cluster, list[dict[str, Any]]]]) -> None:
     cluster, truth = told[story]
     wiped = {str(event["node"]) for event in truth if event["kind"] == "damage" and "wiped" in event["label"]}
-    picture = _picture(cluster)
+    picture = drawn_picture(cluster)
     assert wiped
     for lane in picture.controllers:
         is_empty = MarkKind.EMPTY in {mark.kind for mark in lane.marks}
@@ -142,9 +129,9 @@ def test_a_wiped_disk_is_no_calm_line(story: str, told: dict[str, tuple[Cluster,
 
 
 def test_a_replaced_disk_ends_where_it_was_captured_last(captured_logs: Path) -> None:
-    before = _only(captured_logs / "phantom" / "00-healthy").history
+    before = only_cluster(captured_logs / "phantom" / "00-healthy").history
     (capture,) = (row for row in before.rows("captures") if row["node_id"] == 2)
-    old, new = (lane for lane in _picture(_only(captured_logs / "phantom")).controllers if lane.name == "2")
+    old, new = (lane for lane in drawn_picture(only_cluster(captured_logs / "phantom")).controllers if lane.name == "2")
     assert old.standing.endswith("replaced")
     assert old.ends_ms == capture["last_timestamp_ms"]
     assert max(band.to_ms for band in old.bands) == old.ends_ms
@@ -154,7 +141,7 @@ def test_a_replaced_disk_ends_where_it_was_captured_last(captured_logs: Path) ->
 @pytest.mark.parametrize("path", [*PARTED, "six/06-three-of-six-down", "split/03-stopped", "elr/29-stopped"])
 def test_no_record_of_a_stall_is_committed(path: str, captured_logs: Path) -> None:
     for cluster in kraft_audit.open(str(captured_logs / path)):
-        picture, standing = _picture(cluster), quorum_standing(cluster.history)
+        picture, standing = drawn_picture(cluster), quorum_standing(cluster.history)
         rows = cluster.history.rows("watermarks")
         newest = max(rows, key=lambda row: (row["capture_number"], row["read_to_ms"]))
         assert picture.log_end.committed == standing.committed_to == newest["low"]
@@ -167,7 +154,7 @@ def test_no_record_of_a_stall_is_committed(path: str, captured_logs: Path) -> No
 
 
 def test_a_quorum_that_commits_nothing_may_have_a_leader(captured_logs: Path) -> None:
-    picture = _picture(_only(captured_logs / "divergence"))
+    picture = drawn_picture(only_cluster(captured_logs / "divergence"))
     assert [stall.text for stall in picture.stalls] == ["nothing committed for 12 s"] * 2
     leaders = [band for lane in picture.controllers for band in lane.bands if band.kind is BandKind.LEADER]
     for stall in picture.stalls:
@@ -178,7 +165,7 @@ def test_a_quorum_that_commits_nothing_may_have_a_leader(captured_logs: Path) ->
 def test_what_is_drawn_has_a_title_and_the_legend_nothing_else(path: str, captured_logs: Path) -> None:
     kinds = {str(kind) for kinds in (BandKind, MarkKind, SeriesKind) for kind in kinds} | {"cap", "silent", "stall"}
     for width in WIDTHS:
-        root = _parsed(draw(_picture(_only(captured_logs / path)), width, stands_alone=True))
+        root = _parsed(draw(drawn_picture(only_cluster(captured_logs / path)), width, stands_alone=True))
         titled = {css for element in root.iter() if element.find(f"{SVG}title") is not None for css in _kinds(element)}
         untitled = [css for element in root for css in _kinds(element) if element.find(f"{SVG}title") is None]
         # Swatches of the legend have no title: each stands once, for something that is drawn.
@@ -193,9 +180,9 @@ def test_dots_say_that_nothing_is_known_of_a_disk(
 ) -> None:
     """Of a broker that was unregistered the log tells everything."""
     silent = "nothing known</title>"
-    assert "broker 15" in draw(_picture(_only(captured_logs / "elr" / "29-stopped")))
-    assert f"broker 15: {silent}" not in draw(_picture(_only(captured_logs / "elr" / "29-stopped")))
-    assert f"voter 1: {silent}" in draw(_picture(told["wiped-voter-before-the-loss"][0]))
+    assert "broker 15" in draw(drawn_picture(only_cluster(captured_logs / "elr" / "29-stopped")))
+    assert f"broker 15: {silent}" not in draw(drawn_picture(only_cluster(captured_logs / "elr" / "29-stopped")))
+    assert f"voter 1: {silent}" in draw(drawn_picture(told["wiped-voter-before-the-loss"][0]))
 
 
 def _kinds(element: ElementTree.Element) -> set[str]:

@@ -14,26 +14,14 @@ import pytest
 
 import kraft_audit
 from kraft_audit.cluster import Cluster
-from kraft_audit.incidents.incident import incident_row
 from kraft_audit.picture.drawing import WIDTHS, draw
 from kraft_audit.picture.happened import Band, BandKind, Lane, MarkKind, Picture, Series, SeriesKind
 from kraft_audit.picture.whole_picture import LANES_MAX, picture_of
 from kraft_engine import simulate
 from tests.builders.histories import T0, HistoryBuilder
+from tests.builders.pictures import drawn_picture, only_cluster
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def _picture(cluster: Cluster) -> Picture:
-    rows = [incident_row(cluster.cluster_id, incident) for incident in cluster.incidents().incidents]
-    picture = picture_of(cluster.history, rows)
-    assert picture is not None
-    return picture
-
-
-def _only(path: Path) -> Cluster:
-    (cluster,) = kraft_audit.open(str(path))
-    return cluster
 
 
 def _lane(lanes: tuple[Lane, ...], name: str) -> Lane:
@@ -47,7 +35,7 @@ def _bands(lane: Lane, kind: BandKind) -> list[Band]:
 
 def test_a_quorum_without_a_majority(captured_logs: Path) -> None:
     """Three of six voters down, as an engineer drew it from the same capture."""
-    picture = _picture(_only(captured_logs / "six" / "06-three-of-six-down"))
+    picture = drawn_picture(only_cluster(captured_logs / "six" / "06-three-of-six-down"))
     assert [lane.name for lane in picture.controllers] == ["1", "2", "3", "4", "5", "6"]
     first, fifth = _lane(picture.controllers, "1"), _lane(picture.controllers, "5")
     (led_first,), (led_fifth,) = _bands(first, BandKind.LEADER), _bands(fifth, BandKind.LEADER)
@@ -70,7 +58,7 @@ def test_a_quorum_without_a_majority(captured_logs: Path) -> None:
 
 
 def test_a_disk_that_parted_from_the_canonical_log(captured_logs: Path) -> None:
-    picture = _picture(_only(captured_logs / "divergence" / "11-dead-node-diverged"))
+    picture = drawn_picture(only_cluster(captured_logs / "divergence" / "11-dead-node-diverged"))
     second = _lane(picture.controllers, "2")
     (diverged,) = _bands(second, BandKind.DIVERGED)
     assert (second.standing, second.alarms) == ("diverged at 27", True)
@@ -79,7 +67,7 @@ def test_a_disk_that_parted_from_the_canonical_log(captured_logs: Path) -> None:
 
 
 def test_a_failed_log_dir_is_marked(captured_logs: Path) -> None:
-    picture = _picture(_only(captured_logs / "jbod" / "02-dir-back"))
+    picture = drawn_picture(only_cluster(captured_logs / "jbod" / "02-dir-back"))
     kinds = [mark.kind for mark in _lane(picture.brokers, "12").marks]
     assert kinds == [MarkKind.LOG_DIR_FAILED, MarkKind.RESTARTED]
     assert _lane(picture.brokers, "11").marks == ()
@@ -88,7 +76,7 @@ def test_a_failed_log_dir_is_marked(captured_logs: Path) -> None:
 @pytest.mark.slow
 def test_two_disks_of_one_id_are_two_lanes_and_one_of_them_led(captured_logs: Path) -> None:
     """Voter 1 was removed and came back with a new disk: only the old disk led the first epoch."""
-    picture = _picture(_only(captured_logs / "dynamic-quorum"))
+    picture = drawn_picture(only_cluster(captured_logs / "dynamic-quorum"))
     old, new = (lane for lane in picture.controllers if lane.name == "1")
     assert old.standing.endswith("replaced")
     assert _bands(old, BandKind.LEADER)[0].label == "leader, epoch 1"
@@ -97,8 +85,8 @@ def test_two_disks_of_one_id_are_two_lanes_and_one_of_them_led(captured_logs: Pa
 
 @pytest.mark.parametrize("capture", ["09-13-back-unclean", "16-fast-bounce-13", "29-stopped"])
 def test_partitions_are_counted_as_a_replay_by_hand_counts_them(captured_logs: Path, capture: str) -> None:
-    cluster = _only(captured_logs / "elr" / capture)
-    picture = _picture(cluster)
+    cluster = only_cluster(captured_logs / "elr" / capture)
+    picture = drawn_picture(cluster)
     by_kind = {series.kind: series for series in picture.series}
     moments = 0
     for at_ms, counts in _counted(cluster):
@@ -115,14 +103,14 @@ def test_losses_stand_where_records_were_lost(scenario: str, tmp_path: Path) -> 
     simulate(scenario, 1, tmp_path)
     truth = [json.loads(line) for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
     (lost,) = [event for event in truth if event["kind"] == "data_lost"]
-    (loss,) = _picture(_only(tmp_path)).losses
+    (loss,) = drawn_picture(only_cluster(tmp_path)).losses
     assert loss.proven + loss.possible == 1
     assert 0 <= lost["time_ms"] - loss.at_ms < 20
 
 
 def test_where_nothing_was_lost_no_lane_says_so(tmp_path: Path) -> None:
     simulate("preferred-leaders", 1, tmp_path)
-    picture = _picture(_only(tmp_path))
+    picture = drawn_picture(only_cluster(tmp_path))
     assert picture.losses == ()
     assert "Losses" not in draw(picture, WIDTHS[0])
 
@@ -158,7 +146,7 @@ def test_every_capture_is_drawn_at_every_width(captured_logs: Path) -> None:
     for scenario in ("six", "divergence", "jbod", "phantom", "uncommitted-voter-change", "torn-write"):
         for path in sorted(each for each in (captured_logs / scenario).iterdir() if each.is_dir()):
             for cluster in kraft_audit.open(str(path)):
-                picture = _picture(cluster)
+                picture = drawn_picture(cluster)
                 for width in WIDTHS:
                     root = _parsed(draw(picture, width, stands_alone=True))
                     _check_drawing(root, picture, width)
@@ -183,7 +171,7 @@ def _check_drawing(root: ElementTree.Element, picture: Picture, width: int) -> N
 
 
 def test_texts_of_a_log_cannot_act(captured_logs: Path) -> None:
-    picture = _picture(_only(captured_logs / "six" / "06-three-of-six-down"))
+    picture = drawn_picture(only_cluster(captured_logs / "six" / "06-three-of-six-down"))
     harmful = '</text><script>alert(1)</script>"\u202e'
     bracket = replace(picture.brackets[0], label=harmful)
     lane = replace(picture.controllers[0], standing=harmful, role=harmful, end_label=harmful)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import kraft_audit
 from kraft_audit.cluster import Cluster
 from kraft_audit.opened_cluster import NoCanonicalLogError
 from kraft_audit.replay.cluster_state import BranchName, Place
@@ -19,6 +18,7 @@ from kraft_codec.errors import ChoiceError
 from kraft_codec.files.state_files import QuorumState
 from kraft_engine import simulate
 from tests.builders.logs import Log, write_node
+from tests.builders.pictures import only_cluster
 
 TABLES = ("broker_changes", "topic_changes", "partition_changes", "config_changes", "feature_changes")
 
@@ -37,11 +37,6 @@ def snapshots(folder: Path) -> list[Path]:
 
 def end_of(path: Path) -> int:
     return int(path.name.split("-")[0])
-
-
-def only(folder: Path) -> Cluster:
-    (cluster,) = kraft_audit.open(str(folder))
-    return cluster
 
 
 def subjects(cluster: Cluster, at: int | None = None) -> dict[str, list[dict[str, object]]]:
@@ -74,7 +69,7 @@ def test_a_copy_without_its_whole_log_is_shown_as_of_its_snapshot(
 ) -> None:
     (snapshot,) = snapshots(copy)
     end = end_of(snapshot)
-    replayed = only(without(copy, tmp_path / "log", snapshot.name))
+    replayed = only_cluster(without(copy, tmp_path / "log", snapshot.name))
     expected = subjects(replayed, end - 1)
     cut = without(copy, tmp_path / "cut")
     snapshot_of_all(cut)
@@ -83,7 +78,7 @@ def test_a_copy_without_its_whole_log_is_shown_as_of_its_snapshot(
             log.write_bytes(b"".join(batches_of(log.read_bytes())[:kept_batches]))
         else:
             log.unlink()
-    cluster = only(cut)
+    cluster = only_cluster(cut)
     moment = cluster.moment()
     assert moment.end_offset == end
     assert moment.why_not_canonical is not None
@@ -114,7 +109,7 @@ def test_a_place_before_a_log_s_missing_end_is_shown_from_the_log(copy: Path, tm
     snapshot_of_all(cut)
     for log in cut.rglob("*.log"):
         log.write_bytes(b"".join(batches_of(log.read_bytes())[:3]))
-    cluster = only(cut)
+    cluster = only_cluster(cut)
     log_end = cluster.survey.ends[0].end_offset
     assert 0 < log_end < cluster.moment().end_offset
     assert cluster.state(log_end - 2).offset == log_end - 2
@@ -141,7 +136,7 @@ def topics(cluster: Cluster, branch: str) -> set[str]:
 
 
 def test_either_branch_of_a_contradiction_is_shown_by_name(contradiction: Path) -> None:
-    cluster = only(contradiction)
+    cluster = only_cluster(contradiction)
     with pytest.raises(NoCanonicalLogError, match=r"2@2:1 .* 2@2:2|2@2:2 .* 2@2:1"):
         cluster.moment()
     with pytest.raises(ChoiceError, match="several"):
@@ -153,11 +148,11 @@ def test_either_branch_of_a_contradiction_is_shown_by_name(contradiction: Path) 
 
 
 def test_both_leaders_and_all_voters_of_a_contradiction_are_named(contradiction: Path) -> None:
-    quorum = only(contradiction).quorum()
+    quorum = only_cluster(contradiction).quorum()
     assert quorum.leader_ids == (1, 2)
     assert [voter.voter_id for voter in quorum.voters] == [1, 2, 3]
     assert [row["role"] for row in quorum.replicas] == ["leader", "leader", "voter"]
-    standing = only(contradiction).standing()
+    standing = only_cluster(contradiction).standing()
     assert standing.standing == "undecided"
     assert "1 and 2" in standing.reason
 
