@@ -1,4 +1,4 @@
-"""`kraft-audit maintain` for spark-submit or plain Python: keep a lake small and quick to read.
+"""`kraft-audit lake maintain` for spark-submit or plain Python: keep a lake small and quick to read.
 
 Reads: the lake's tables, and the retention and layout in `--conf FILE` (conf/maintain.yaml is an example).
 Runs: delete rows past their retention, join small files, VACUUM, table by table, in the driver; with
@@ -15,4 +15,4 @@ import sys
 from kraft_audit.commands.cli import run_command
 
 if __name__ == "__main__":
-    sys.exit(run_command(["maintain", *sys.argv[1:]]))
+    sys.exit(run_command(["lake", "maintain", *sys.argv[1:]]))

@@ -1,4 +1,4 @@
-"""`kraft-audit quality` for spark-submit or plain Python: the gate between the tables and what is published.
+"""`kraft-audit lake quality` for spark-submit or plain Python: the gate between the tables and what is published.
 
 Reads: the lake's tables and what earlier checks left in `_quality/`; with `--new` mostly the rows since the last check.
 Runs: each table's contract as Great Expectations in DuckDB, then SQL across tables; it starts no Spark session.
@@ -14,4 +14,4 @@ import sys
 from kraft_audit.commands.cli import run_command
 
 if __name__ == "__main__":
-    sys.exit(run_command(["quality", *sys.argv[1:]]))
+    sys.exit(run_command(["lake", "quality", *sys.argv[1:]]))

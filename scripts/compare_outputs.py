@@ -59,7 +59,7 @@ OF_A_LAKE: Final = re.compile(
 )
 """What depends on the state of the machine and is left out; of a lake also times that passed, and sizes."""
 SPELLINGS: Final = (("--output", "--format"), ("--output", "-o"), ("--out", "-o"))  # old and new, tried in turn
-OWN_PROCESS: Final = frozenset(("doctor", "tables", "export", "quality", "maintain", "run", "lake"))  # import Spark
+OWN_PROCESS: Final = frozenset(("doctor", "run", "lake"))  # import Spark
 
 # A template a line; [a|b] stands for a line with each, {path} for a sample and {name} for its name in file names.
 ALL: Final = "[table|json|jsonl|csv]"
@@ -69,12 +69,13 @@ ON_NODES: Final = """
 [quorum|timeline|check --all|dump --format kafka|partitions --output csv] {path}
 """
 ON_MORE: Final = f"""{ON_NODES}
-[check --full|voters|diverge|recover-plan|whatif --lose 11,12] {{path}}
-[timeline|diverge|voters|recover-plan] {{path}} --output jsonl
+[check --full|quorum --voters|quorum --diverge|recover-plan|whatif --lose 11,12] {{path}}
+[timeline|quorum --diverge|quorum --voters|recover-plan] {{path}} --output jsonl
 [evidence --out out/{{name}}.zip|report --format openmetrics --out out/{{name}}.prom] {{path}}
 """
 ON_EACH: Final = f"""
-[dump|quorum|voters|partitions|diverge|timeline|recover-plan|check|check --all] {{path}} --output {ALL}
+[dump|quorum|quorum --voters|partitions|quorum --diverge|timeline|recover-plan] {{path}} --output {ALL}
+[check|check --all|check --incidents] {{path}} --output {ALL}
 [whatif --lose 11|diff --from 20] {{path}} --output {ALL}
 [state|state --at committed|state --at 25|check {JUDGED}] {{path}} --output [table|json]
 state {{path}} --only [brokers|controllers|topics|partitions|configs|features|security|voters] --output [jsonl|csv]
@@ -91,24 +92,28 @@ report {{path}} --out out/{{name}}
 report {{path}} --format [csv|parquet|openmetrics|csv {JUDGED}] --out out/{{name}}-report
 """
 ON_TERMINAL: Final = """
-[check|check --full|check --all|quorum|quorum --status|voters|diverge|state|partitions|recover-plan|timeline] {path}
-[incidents|check --output json|quorum --output json|dump|dump --table files|diff --from 20|whatif --lose 11,12] {path}
+[check|check --full|check --all|quorum|quorum --status|quorum --voters|quorum --diverge|state|partitions] {path}
+[recover-plan|timeline] {path}
+[check --incidents|check --output json|quorum --output json|dump|dump --table files] {path}
+[diff --from 20|whatif --lose 11,12] {path}
 """
-COMMANDS: Final = "check|explain|rules|whatif|recover-plan|evidence|report|timeline|quorum|voters|state|diff|partitions"
+COMMANDS: Final = "check|rules|whatif|recover-plan|evidence|report|timeline|quorum|state|diff|partitions|dump|simulate"
 HELPS: Final = f"""
-[--help|rules|simulate list|explain last-replica-standing|explain KQ001|explain KP999|explain LAST-REPLICA]
-[{COMMANDS}|diverge|dump|simulate|run|tables|quality|export|maintain|completion|doctor] --help
+[--help|rules|simulate list|rules last-replica-standing|rules KQ001|rules KP999|rules LAST-REPLICA]
+[{COMMANDS}|rescue|run|lake|lake tables|lake quality|lake export|lake maintain|lake register|doctor] --help
 """
 ALONE: Final = f"""
-[{COMMANDS}|diverge|dump|simulate|nonsense] [none --nonsense|]
-[check|quorum|dump|timeline|state|voters|diverge] [missing|samples/README.md|samples/elr/oracle-files|conf]
-[-h|--version|completion bash|completion zsh|completion fish|completion nonsense|rules --output json|rules --output csv]
+[{COMMANDS}|nonsense] [none --nonsense|]
+[check|quorum|dump|timeline|state|quorum --diverge] [missing|samples/README.md|samples/elr/oracle-files|conf]
+[-h|--version|rules --output json|rules --output csv]
+doctor --completion [bash|zsh|fish|nonsense]
 simulate [nonsense|last-replica-standin|healthy|healthy --clusters 2 --out out/refused]
 simulate [fleet --clusters 2 --partitions 20 --seed 3 --out sim/fleet-3|random --seed 2 --out sim/random-2]
 check sim/[fleet-3|random-2] --output [table|jsonl]
 check samples/elr [--rule KP99|--rule KP001 --output nonsense|--fail-on nonsense|--default min.isr=2]
 [check|state|quorum|timeline|evidence --out out/x.zip|report --out out/y] samples/elr --capture [06|29-stopped]
-[state|quorum|timeline|partitions|voters|diverge] samples/divergence --capture 11-dead-node-diverged --output json
+[state|quorum|timeline|partitions] samples/divergence --capture 11-dead-node-diverged --output json
+quorum [--voters|--diverge] samples/divergence --capture 11-dead-node-diverged --output json
 dump samples/elr [--from 40 --to 10|--type nonsense|--node 77|--file none|--from x|--output xml|--table none]
 [dump --format kafka --output json|dump --format kafka --from 3|diff --to 4|diff --from committed --to 20] samples/elr
 state samples/elr [--at x|--at 99999|--at 2026-01-01T00:00:00Z|--output csv|--only none|--at 2020-01-01|--at -1]
@@ -118,16 +123,16 @@ state samples/elr [--at x|--at 99999|--at 2026-01-01T00:00:00Z|--output csv|--on
 [check --settings conf/waivers.yaml|check --waivers conf/rules.yaml|check --waivers none|timeline --to 3] samples/elr
 evidence --verify [missing|samples/README.md]
 doctor [samples/elr|samples/torn-write|missing] --output [table|jsonl]
-[tables|export|quality|maintain|run] [missing|samples/elr --output json|]
+[lake tables|lake export|lake quality|lake maintain|run] [missing|samples/elr --output json|]
 """
 ON_LAKE: Final = f"""
 run fleet/fleet.yaml --lake lake --output json
-tables lake --rows 5 --output [table|json]
-[check lake|report lake --out out/lake|export lake --cluster elr --out out/elr]
+lake tables lake --rows 5 --output [table|json]
+[check lake|report lake --out out/lake|lake export lake --cluster elr --out out/elr]
 [report lake --format openmetrics --out out/lake.prom|report lake --format csv --out out/lake.csv]
-export lake --cluster divergence --from 20 --to 40 --output json --out out/divergence
-quality lake --docs= --output {ALL}
-maintain lake --dry-run --output json
+lake export lake --cluster divergence --from 20 --to 40 --output json --out out/divergence
+lake quality lake --docs= --output {ALL}
+lake maintain lake --dry-run --output json
 run fleet/fleet.yaml --lake lake
 """
 
@@ -169,7 +174,7 @@ def groups_of(code: Path) -> Iterator[Sequence[Call]]:
     for scenario in (line.split(" ")[0] for line in printed(code, "simulate", "list")):
         calls = calls_of(ON_MORE, path=f"sim/{scenario}", name=scenario)
         yield [Call(("simulate", scenario, "--out", f"sim/{scenario}")), *calls]
-    explained = [Call(("explain", json.loads(line)["rule"])) for line in printed(code, "rules", "--output", "jsonl")]
+    explained = [Call(("rules", json.loads(line)["rule"])) for line in printed(code, "rules", "--output", "jsonl")]
     yield [Call(()), *calls_of(ALONE), *explained]
     yield [*calls_of(HELPS), *calls_of(HELPS, on_terminal=True)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from kraft_audit.commands.cli import LAKE_COMMANDS, LAPTOP_COMMANDS, application
+from kraft_audit.commands.cli import GROUPS, application
 from kraft_audit.findings.rule_pages import pages as rule_pages
 from kraft_audit.lake.settings import ClusterLabels, ClusterSettings, FleetSettings
 from kraft_audit.tables.contract import Table
@@ -66,14 +66,20 @@ def commands_page() -> str:
         "\n".join(["| code | when |", "| --- | --- |", *(f"| {code} | {text} |" for code, text in EXIT_CODES.items())]),
     ]
     with typer.Context(group, info_name="kraft-audit") as root:
-        names = group.list_commands(root)  # type: ignore[attr-defined]
-        for title, listed in (("Without Spark or Java", LAPTOP_COMMANDS), ("With Spark", LAKE_COMMANDS)):
+        for title, names in GROUPS.items():
             parts.append(f"## {title}")
-            for name in (name for name in names if name in dict(listed)):
-                command = group.get_command(root, name)  # type: ignore[attr-defined]
-                with typer.Context(command, info_name=name, parent=root, max_content_width=100) as context:
-                    parts.append(f"### {name}\n\n```text\n{command.get_help(context)}\n```")
+            for name in names:
+                parts += _helps(group.get_command(root, name), name, root)  # type: ignore[attr-defined]
     return "\n\n".join(parts) + "\n"
+
+
+def _helps(command: Any, name: str, parent: Any) -> Iterator[str]:
+    """The help of a command, then of those that it has: `lake`, `lake tables`."""
+    with typer.Context(command, info_name=name, parent=parent, max_content_width=100) as context:
+        typed = context.command_path.removeprefix("kraft-audit ")
+        yield f"### {typed}\n\n```text\n{command.get_help(context)}\n```"
+        for below in command.list_commands(context) if hasattr(command, "list_commands") else ():
+            yield from _helps(command.get_command(context, below), below, context)
 
 
 def all_tables() -> list[Table]:

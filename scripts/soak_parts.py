@@ -175,7 +175,7 @@ def _tests(arguments: list[str], settings: dict[str, str]) -> str:
 
 
 def _recovered(seed: int, _: float) -> Done:
-    """What `may-i` and `rescue-plan` say, against what the engine then does."""
+    """What `may-i` and `rescue --plan` say, against what the engine then does."""
     played = play_all(range(seed * RECOVERIES, (seed + 1) * RECOVERIES))
     return Done(RECOVERIES, played.disagreements)
 
@@ -269,7 +269,7 @@ PARTS: dict[str, Part] = {
     "parsers, guided by branches": Part(6, "inputs", _guided),
     "every bit, every length": Part(3, "changes", _every_bit),
     "properties": Part(5, "examples", _properties),
-    "may-i and rescue-plan, then played": Part(4, "seeds", _recovered),
+    "may-i and rescue --plan, then played": Part(4, "seeds", _recovered),
     "rules of the engine switched off": Part(4, "rules", _switched_off),
     "hours, beside all captures": Part(6, "chains of hours", _hours),
     "hours in a lake, beside its archive": Part(3, "lakes", _lakes),

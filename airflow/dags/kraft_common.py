@@ -106,7 +106,7 @@ def lake_command(arguments: str) -> str:
 def lake_figures(uri: str) -> dict[str, Any]:
     """The newest closed plan of a lake, and how many rows three of its tables have."""
     program = "import sys; from kraft_audit.commands.cli import run_command; sys.exit(run_command(sys.argv[1:]))"
-    asked = [PYTHON, "-c", program, "tables", uri, "--rows", "0", "--output", "json"]
+    asked = [PYTHON, "-c", program, "lake", "tables", uri, "--rows", "0", "--output", "json"]
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
     answer = subprocess.run(  # noqa: S603  # a program of ours; the lake's address comes from the environment
         asked, env=environment, check=True, capture_output=True, text=True, timeout=600

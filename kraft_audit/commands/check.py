@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from kraft_audit.commands.arguments import JudgedLogs, rule_id, time_option
+from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.incident_rows import list_incidents
 from kraft_audit.commands.results import Results
 from kraft_audit.rules.rule_model import Severity
 from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED, EXIT_UNREADABLE
@@ -38,6 +40,8 @@ COLORS: Final[Mapping[Severity, str]] = {
 CheckFormat = Literal["table", "json", "jsonl", "csv", "sarif", "ocsf"]
 SarifProfile = Literal["full", "github"]
 FailOn = Literal["low", "medium", "high", "critical", "never"]
+FINDINGS_ONLY: Final = ("sarif", "ocsf")
+"""The formats that have no incidents."""
 
 
 def check(
@@ -56,6 +60,9 @@ def check(
         bool, typer.Option("--full", help="List every subject of a finding, with its evidence.")
     ] = False,
     by_finding: Annotated[bool, typer.Option("--findings", help="List findings rule by rule, not incidents.")] = False,
+    by_incident: Annotated[
+        bool, typer.Option("--incidents", help="List incidents alone, one row each: table, json, jsonl or csv.")
+    ] = False,
     since: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +91,10 @@ def check(
     findings rule by rule instead. If PATH holds more than 8 clusters, each cluster gets one line, the worst first.
     --cluster then shows one of them.
 
+    An incident groups the findings that have one cause in the log: a broker stop, a lost broker, an epoch without a
+    leader, a stopped quorum. --incidents lists them; its JSON adds their events, their effects on partitions, and the
+    ids of their findings.
+
     Exit code 1 if an open finding that is not waived is at least as severe as --fail-on. Exit code 1 also if the quorum
     is stalled, leaderless, lost or undecided. Otherwise exit code 3 if nothing of a cluster's log could be read, and 4
     if no majority of its voters was captured, so that nobody can say whether it works.
@@ -93,16 +104,20 @@ def check(
     Examples:
       kraft-audit check samples/elr-06-kill-13-last-replica.tgz
       kraft-audit check samples/divergence.tgz --output json --fail-on never
+      kraft-audit check --incidents samples/elr-29-stopped.tgz --fail-on never
     """
     from kraft_audit.findings.situation import alarming, cluster_row
     from kraft_audit.findings.situation import exit_code as exit_code_of
     from kraft_audit.incidents.folding import counted_findings
+    from kraft_audit.incidents.incident import INCIDENT_KEYS
     from kraft_audit.rules.columns.needed_software import software_needed
 
     judge = logs.judge([rule_id(text) for text in rule] if rule else None)
     since_ms = None if since is None else time_option("--since", since)
     by_rule = by_finding or in_full or show_all or bool(rule)
-    results = Results(Format({"sarif": "json", "ocsf": "jsonl"}.get(output, output)))
+    if by_incident and (by_rule or output in FINDINGS_ONLY):
+        raise UsageError("--incidents lists no findings: leave out --findings, --rule, --full, --all, sarif and ocsf")
+    results = Results(Format({"sarif": "json", "ocsf": "jsonl"}.get(output, output)), INCIDENT_KEYS)
     findings: list[Finding] = []
     needed: dict[str, str | None] = {}
     lines = []
@@ -113,7 +128,9 @@ def check(
         judged = list(folded.findings)
         findings += judged
         needed |= dict.fromkeys((finding.finding_id for finding in judged), software_needed(cluster.history))
-        if output == "ocsf":
+        if by_incident:
+            list_incidents(results, cluster, folded)
+        elif output == "ocsf":
             _print_events(results.out, judged, cluster.history, show_all)
         elif not results.is_table:
             pass
@@ -132,7 +149,10 @@ def check(
     if lines:
         results.out.rows(sorted(lines, key=lambda line: line["rank"], reverse=True), CLUSTER_COLUMNS)
         results.text("--cluster ID shows one of them in full")
-    _export(results.out, output, findings, needed, show_all, profile)
+    if by_incident:
+        results.end()
+    else:
+        _export(results.out, output, findings, needed, show_all, profile)
     return exit_code
 
 

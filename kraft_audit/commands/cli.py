@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
 from kraft_audit.commands.completion import COMPLETE_VARIABLE
@@ -38,78 +39,119 @@ COLLECT_AFTER: Final = (50_000, 20, 50)
 A command makes many rows and findings, which live until it ends, and hardly any circles. With Python's own thresholds
 the collector goes through all of them again and again, which took a tenth of a command's time.
 """
-LAPTOP_COMMANDS: Final = (
-    ("check", "Say what was unsafe, when, why, and what to do"),
-    ("incidents", "List incidents: findings that share a cause"),
-    ("explain", "Explain a rule: when it is raised, why it matters"),
-    ("rules", "List all rules"),
-    ("whatif", "Say what a crash of some brokers would do now"),
-    ("may-i", "Say whether you may start, wipe or scale in a node"),
-    ("upgrade-check", "Say which nodes block an upgrade of feature levels"),
-    ("rescue-plan", "Rank the copies of the log after a majority is lost"),
-    ("rescue", "Write the node dir of a new quorum from one copy"),
-    ("restore-kit", "Print commands that rebuild the state elsewhere"),
-    ("recover-plan", "Say what to do for partitions without a leader"),
-    ("salvage", "Write lost records that a stopped broker still holds"),
-    ("evidence", "Write findings and the records behind them, redacted"),
-    ("report", "Write an HTML site, or findings and metrics as files"),
-    ("timeline", "Show events in order, with the state of each node"),
-    ("changes", "Show what admins changed, and who did it"),
-    ("quorum", "Show the replicas, and what they prove committed"),
-    ("voters", "Show the history of the voter set"),
-    ("state", "Show the whole state at an offset or time"),
-    ("diff", "Show what changed between two offsets or times"),
-    ("partitions", "Show each change of leader, ISR and ELR, with its cause"),
-    ("cost", "Show what fills the metadata log"),
-    ("diverge", "Show where replicas differ, and who holds what"),
-    ("dump", "Print every record, as rows or as kafka-dump-log does"),
-    ("simulate", "Write the log dirs of a simulated incident"),
-)
-"""The commands that need neither Spark nor Java, each with its line in the list of commands."""
-LAKE_COMMANDS: Final = (
-    ("run", "Read a fleet's log dirs into Delta tables"),
-    ("notify", "Send messages about new, worse and resolved incidents"),
-    ("tables", "Show what a lake's tables hold"),
-    ("quality", "Check a lake's tables against their contracts"),
-    ("export", "Write a range of the archived log as a log dir"),
-    ("maintain", "Join small files, delete old rows and unused files"),
-    ("register", "Print the SQL that registers a lake in a catalog"),
-    ("completion", "Print a shell's completion script"),
-    ("doctor", "Check this machine, and say how to fix problems"),
-)
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Incident": {
+        "check": "Say what was unsafe, when, why, and what to do",
+        "may-i": "Say whether you may start, wipe or scale in a node",
+        "rescue": "Start a quorum again after its majority is lost",
+        "salvage": "Write lost records that a stopped broker still holds",
+        "recover-plan": "Say what to do for partitions without a leader",
+        "whatif": "Say what a crash of some brokers would do now",
+        "restore-kit": "Print commands that rebuild the state elsewhere",
+        "upgrade-check": "Say which nodes block an upgrade of feature levels",
+    },
+    "Look": {
+        "timeline": "Show events in order, with the state of each node",
+        "state": "Show the whole state at an offset or time",
+        "diff": "Show what changed between two offsets or times",
+        "quorum": "Show the replicas, what is committed, who voted",
+        "partitions": "Show each change of leader, ISR and ELR, with its cause",
+        "changes": "Show what admins changed, and who did it",
+        "cost": "Show what fills the metadata log",
+        "dump": "Print every record, as rows or as kafka-dump-log does",
+    },
+    "Share": {
+        "report": "Write an HTML site, or findings and metrics as files",
+        "evidence": "Write findings and the records behind them, redacted",
+    },
+    "Fleet": {
+        "run": "Read a fleet's log dirs into Delta tables",
+        "notify": "Send messages about new, worse and resolved incidents",
+        "lake": "Show, check, maintain, register or export a lake",
+    },
+    "Rules": {"rules": "List all rules, or explain one"},
+    "Lab": {"simulate": "Write the log dirs of a simulated incident"},
+    "Machine": {"doctor": "Check this machine, and say how to fix problems"},
+}
+"""The commands as `--help` groups them, each with its line there."""
+LAKE: Final = "lake"
+"""The command that has commands of its own."""
+LAKE_COMMANDS: Final[Mapping[str, str]] = {
+    "lake tables": "Show what a lake's tables hold",
+    "lake quality": "Check a lake's tables against their contracts",
+    "lake maintain": "Join small files, delete old rows and unused files",
+    "lake register": "Print the SQL that registers a lake in a catalog",
+    "lake export": "Write a range of the archived log as a log dir",
+}
+LAKE_HELP: Final = """Show, check, maintain, register or export a lake, the Delta tables that `run` writes.
 
-SUMMARIES: Final = dict((*LAPTOP_COMMANDS, *LAKE_COMMANDS))
+\b
+Examples:
+  kraft-audit lake tables .demo/lake
+  kraft-audit lake quality .demo/lake --new
+"""
+IMPORT_PANDAS: Final = frozenset({"run", "notify", LAKE, "doctor"})
+"""The commands that may use Spark or check it; no other command needs pandas."""
+SUMMARIES: Final = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+COMMANDS: Final = {**{name: summary for name, summary in SUMMARIES.items() if name != LAKE}, **LAKE_COMMANDS}
+"""Every command that has a function, as it is typed."""
+
+
+class CommandGroups(TyperGroup):
+    """The program, whose help shows the commands in their groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each group."""
+        width = max(map(len, SUMMARIES))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in commands.items()])
 
 
 def function_of(command: str) -> Callable[..., int | None]:
     """The function of a command: that of its name in the module of its name."""
-    name = command.replace("-", "_")
-    function: Callable[..., int | None] = getattr(import_module(f"kraft_audit.commands.{name}"), name)
+    function: Callable[..., int | None] = getattr(_module_of(command), _module_name(command))
     return function
 
 
 def _class_of(command: str) -> type[TyperCommand]:
     """How a command's words are read: as its module says, where it says so."""
-    module = import_module(f"kraft_audit.commands.{command.replace('-', '_')}")
-    read: type[TyperCommand] = getattr(module, "COMMAND_CLASS", TyperCommand)
+    read: type[TyperCommand] = getattr(_module_of(command), "COMMAND_CLASS", TyperCommand)
     return read
+
+
+def _module_of(command: str) -> ModuleType:
+    return import_module(f"kraft_audit.commands.{_module_name(command)}")
+
+
+def _module_name(command: str) -> str:
+    return command.split()[-1].replace("-", "_")
 
 
 @functools.cache
 def application(*commands: str) -> typer.Typer:
     """The program with these commands; with all of them where none is named, which takes a tenth of a second."""
-    app = typer.Typer(
-        name="kraft-audit",
+    app = _typer(name="kraft-audit", cls=CommandGroups, add_completion=False)
+    app.callback()(kraft_audit)
+    lake = _typer(name=LAKE, short_help=SUMMARIES[LAKE], help=LAKE_HELP)
+    for command in commands or COMMANDS:
+        group = lake if command in LAKE_COMMANDS else app
+        name = command.split()[-1]
+        group.command(name, short_help=COMMANDS[command], cls=_class_of(command))(guarded(function_of(command)))
+    if lake.registered_commands:
+        app.add_typer(lake)
+    return app
+
+
+def _typer(**settings: Any) -> typer.Typer:
+    """A group of commands: the program, or `lake`."""
+    return typer.Typer(
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help is there in half the time, and its examples can be copied
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+        **settings,
     )
-    app.callback()(kraft_audit)
-    for command in commands or SUMMARIES:
-        app.command(command, short_help=SUMMARIES[command], cls=_class_of(command))(guarded(function_of(command)))
-    return app
 
 
 def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
@@ -244,7 +286,7 @@ def main() -> None:
     if not open_outputs():
         sys.exit(EXIT_UNREADABLE)
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in dict(LAPTOP_COMMANDS):
+    if arguments and arguments[0] in SUMMARIES.keys() - IMPORT_PANDAS:
         sys.meta_path.insert(0, _NoPandas())
         gc.set_threshold(*COLLECT_AFTER)
     sys.exit(run_command(arguments))
@@ -297,8 +339,11 @@ def _discard_output() -> None:
 
 
 def _asked(arguments: list[str]) -> list[str]:
-    """The command of a command line where it comes first, as it nearly always does."""
-    return [name for name in arguments[:1] if name in SUMMARIES and COMPLETE_VARIABLE not in os.environ]
+    """The command of a command line where it comes first, as it nearly always does; of `lake` alone all that it has."""
+    if COMPLETE_VARIABLE in os.environ:
+        return []
+    typed = (arguments[0], " ".join(arguments[:2])) if arguments else ()
+    return [name for name in typed if name in COMMANDS] or (list(LAKE_COMMANDS) if LAKE in typed else [])
 
 
 def run_command(arguments: list[str]) -> int:

@@ -1,32 +1,17 @@
-"""`completion`: what a shell needs to complete commands and options."""
+"""`doctor --completion`: what a shell needs to complete commands and options."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
-
-import typer
-
-from kraft_audit.text.output import Output
+from typing import Final, Literal
 
 PROGRAM: Final = "kraft-audit"
 COMPLETE_VARIABLE: Final = "_KRAFT_AUDIT_COMPLETE"
+Shell = Literal["bash", "zsh", "fish"]
 
 
-def completion(
-    shell: Annotated[
-        Literal["bash", "zsh", "fish"],
-        typer.Argument(metavar="SHELL", show_default=False, help="bash, zsh or fish."),
-    ],
-) -> None:
-    """Print the script with which your shell completes commands, options and their values.
-
-    \b
-    Examples:
-      kraft-audit completion bash > ~/.local/share/bash-completion/completions/kraft-audit
-      kraft-audit completion zsh > ~/.zfunc/_kraft-audit
-    """
+def completion_script(shell: Shell) -> str:
+    """The script with which a shell completes commands, options and their values."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell)
-    for line in script.splitlines():
-        Output().text(line)
+    script: str = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell)
+    return script

@@ -1,4 +1,4 @@
-"""`diverge`: where the captured logs of a cluster differ, and who holds what there."""
+"""`quorum --diverge`: where the captured logs of a cluster differ, and who holds what there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from kraft_audit.commands.arguments import Logs, OutputFormat
+from kraft_audit.commands.arguments import Logs
 from kraft_audit.commands.results import Results, remark_on_key, undecided_row
 from kraft_audit.text.output import Format, Json, Output
 
@@ -28,17 +28,8 @@ KEYS: Final = (
 )
 
 
-def diverge(logs: Logs, output: OutputFormat = Format.TABLE) -> int:
-    """Show the first offset and epoch at which replicas differ, both records side by side, and who holds which.
-
-    `diverge` compares all captures below PATH. A replica that only lags does not differ. A cluster whose log could not
-    be read has one row, and `undecided` says why.
-
-    \b
-    Examples:
-      kraft-audit diverge samples/divergence.tgz
-      kraft-audit diverge samples/uncommitted-voter-change.tgz --output json
-    """
+def show_divergence(logs: Logs, output: Format) -> int:
+    """Show the offsets at which replicas differ, and who holds what there."""
     from kraft_audit.rules.judging import NOTHING_READ
 
     results = Results(output, KEYS)
@@ -104,7 +95,7 @@ def _print(out: Output, rows: list[dict[str, Any]], quoted: str) -> None:
             if (name := row["branches"][place]) is not None:
                 out.text(f"    what it says: kraft-audit state {quoted} --branch {name}")
                 if not any(row["canonical"]):
-                    out.text(f"    to go on with it: kraft-audit rescue-plan {quoted} --branch {name}")
+                    out.text(f"    to go on with it: kraft-audit rescue --plan {quoted} --branch {name}")
 
 
 def _holders_text(holders: list[dict[str, Any]]) -> str:

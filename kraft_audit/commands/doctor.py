@@ -16,6 +16,8 @@ from typing import Annotated, Final, Literal
 import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, OutputFormat
+from kraft_audit.commands.completion import Shell, completion_script
+from kraft_audit.commands.ending import UsageError
 from kraft_audit.text.exit_codes import EXIT_FINDINGS
 from kraft_audit.text.output import Format, Output, table_columns
 from kraft_codec.errors import InputError
@@ -53,6 +55,12 @@ def doctor(
             help="Check copies that kraft-capture wrote: age, order, gaps, missing objects. Repeatable.",
         ),
     ] = None,
+    completion: Annotated[
+        Shell | None,
+        typer.Option(
+            metavar="SHELL", show_default=False, help="Print the script of bash, zsh or fish that completes commands."
+        ),
+    ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Check Java, jars, packages, the kernel cache, disk space and permissions, and say how to fix each problem.
@@ -60,11 +68,22 @@ def doctor(
     Exit code 1 if a check fails. If Spark's packages are not installed, checks that only Spark needs are warnings. With
     --captures and no PATH, `doctor` checks nothing but those copies.
 
+    --completion checks nothing. It prints the script with which your shell completes commands, options and their
+    values.
+
     \b
     Examples:
       kraft-audit doctor
       kraft-audit doctor samples/elr-06-kill-13-last-replica.tgz --output json
+      kraft-audit doctor --completion bash > ~/.local/share/bash-completion/completions/kraft-audit
+      kraft-audit doctor --completion zsh > ~/.zfunc/_kraft-audit
     """
+    if completion is not None:
+        if paths or captures or output is not Format.TABLE:
+            raise UsageError("--completion prints a script and checks nothing: leave out the rest")
+        for line in completion_script(completion).splitlines():
+            Output().text(line)
+        return 0
     from kraft_audit.commands.capture_checks import capture_checks
 
     stored = [Check(*row) for store in captures or [] for row in capture_checks(store)]

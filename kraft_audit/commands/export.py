@@ -1,4 +1,4 @@
-"""`export`: a range of the archived log as a log dir again."""
+"""`lake export`: a range of the archived log as a log dir again."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def export(
 
     \b
     Examples:
-      kraft-audit export .demo/lake --cluster elr --out exported
-      kraft-audit export .demo/lake --cluster elr --from 600 --to 700 --out exported
+      kraft-audit lake export .demo/lake --cluster elr --out exported
+      kraft-audit lake export .demo/lake --cluster elr --from 600 --to 700 --out exported
     """
-    need_packages("export", LAKE_PACKAGES, "lake")
+    need_packages("lake export", LAKE_PACKAGES, "lake")
     check_range(from_offset, to_offset)
     refuse_filled(out)
     from kraft_audit.archive.archived_captures import ArchivedRedactor

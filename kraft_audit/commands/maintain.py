@@ -1,4 +1,4 @@
-"""`maintain`: keep a lake small and quick to read."""
+"""`lake maintain`: keep a lake small and quick to read."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def maintain(
 
     \b
     Examples:
-      kraft-audit maintain .demo/lake --dry-run
-      kraft-audit maintain .demo/lake --conf conf/maintain.yaml
+      kraft-audit lake maintain .demo/lake --dry-run
+      kraft-audit lake maintain .demo/lake --conf conf/maintain.yaml
     """
     if committer == "spark":
-        need_packages("maintain --committer spark", SPARK_PACKAGES, "spark")
-    need_packages("maintain", LAKE_PACKAGES, "lake")
+        need_packages("lake maintain --committer spark", SPARK_PACKAGES, "spark")
+    need_packages("lake maintain", LAKE_PACKAGES, "lake")
     from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lake_paths import absolute
     from kraft_audit.lake.maintenance import DeltaMaintainer, Maintained, maintain_lake

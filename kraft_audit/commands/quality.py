@@ -1,4 +1,4 @@
-"""`quality`: the gate between the tables and what is published."""
+"""`lake quality`: the gate between the tables and what is published."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def quality(
 
     \b
     Examples:
-      kraft-audit quality .demo/lake
-      kraft-audit quality .demo/lake --docs site/quality --output json
-      kraft-audit quality .demo/lake --new
+      kraft-audit lake quality .demo/lake
+      kraft-audit lake quality .demo/lake --docs site/quality --output json
+      kraft-audit lake quality .demo/lake --new
     """
     if math.isnan(fresh_hours):
-        raise UsageError(f"'--fresh-hours': 'nan': expected {HOURS_MAX} or less (see `kraft-audit quality --help`)")
-    need_packages("quality", ("great_expectations", "duckdb_engine", *LAKE_PACKAGES), "lake,quality")
+        expected = f"expected {HOURS_MAX} or less (see `kraft-audit lake quality --help`)"
+        raise UsageError(f"'--fresh-hours': 'nan': {expected}")
+    need_packages("lake quality", ("great_expectations", "duckdb_engine", *LAKE_PACKAGES), "lake,quality")
     from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lake_paths import absolute
     from kraft_audit.lake.quality.quality_gate import judge_lake

@@ -10,8 +10,10 @@ import typer
 
 from kraft_audit.commands.arguments import NodeLogs, OutputFormat
 from kraft_audit.commands.branch_option import BranchOption, branch_of, on_branch
+from kraft_audit.commands.diverge import show_divergence
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, open_logs
+from kraft_audit.commands.voters import show_voters
 from kraft_audit.text.output import Format, Output, neutral, table_columns
 from kraft_audit.text.readable import committed_text, nouns, shown_cluster_id, time_text, when
 
@@ -76,6 +78,12 @@ def quorum(
     nodes: Annotated[
         bool, typer.Option("--nodes", help="Show what all files of each node dir say of its node, and nothing else.")
     ] = False,
+    voters: Annotated[
+        bool, typer.Option("--voters", help="Show the history of the voter set, on every branch, and nothing else.")
+    ] = False,
+    diverge: Annotated[
+        bool, typer.Option("--diverge", help="Show where replicas differ, and who holds what, and nothing else.")
+    ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
     """Show each captured replica: its role, epoch and vote, where its log ends, and what is proven committed.
@@ -88,15 +96,34 @@ def quorum(
     high watermark that the disks do not decide. JSON is one object, or a list of objects if PATH holds several
     clusters.
 
+    --voters shows every change of the voter set, including reverted changes. A voter set takes effect when its record
+    is appended. `truncated` means that the record was removed again before it was committed. At kraft.version 0 no
+    record holds a set: each begins at the LeaderChange of the first leader that names it, and `named by` says which
+    files name it too.
+
+    --diverge compares all captures below PATH. It shows the first offset and epoch at which replicas differ, both
+    records side by side, and who holds which. A replica that only lags does not differ. A cluster whose log could not
+    be read has one row, and `undecided` says why.
+
     \b
     Examples:
       kraft-audit quorum samples/divergence.tgz
+      kraft-audit quorum --diverge samples/divergence.tgz
+      kraft-audit quorum --voters samples/dynamic-quorum.tgz
       kraft-audit quorum samples/dynamic-quorum.tgz --capture 09-leader-removed-while-leader --output json
     """
     if (status or replication) and output is not Format.TABLE:
         raise UsageError("--status and --replication have their own format: leave out --output")
+    if nodes + voters + diverge + (status or replication) > 1:
+        raise UsageError("choose one of --nodes, --voters and --diverge, or --status and --replication")
+    if branch is not None and (nodes or voters or diverge):
+        raise UsageError("--branch: --nodes, --voters and --diverge show every branch: leave out --branch")
     if nodes:
         return _show_cards(logs, output)
+    if voters:
+        return show_voters(logs, output)
+    if diverge:
+        return show_divergence(logs, output)
     from kraft_audit.recovery.may_i.permission_table import Permissions
     from kraft_audit.tables.bronze import CAPTURES
 

@@ -1,4 +1,4 @@
-"""`register`: a lake's tables and views as statements of a catalog, printed, written as files, or executed by Spark."""
+"""`lake register`: a lake's tables and views as a catalog's statements: printed, written as files, or executed."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def register(
 
     \b
     Examples:
-      kraft-audit register .demo/lake --catalog duckdb
-      kraft-audit register .demo/lake --catalog hive --schema audit --out catalog
+      kraft-audit lake register .demo/lake --catalog duckdb
+      kraft-audit lake register .demo/lake --catalog hive --schema audit --out catalog
     """
     if execute and catalog not in OF_SPARK:
         raise UsageError(
             f"'--execute': Spark cannot write to {catalog}: leave out --execute, and run the printed SQL there"
         )
     if execute:
-        need_packages("register --execute", SPARK_PACKAGES, "spark")
-    need_packages("register", LAKE_PACKAGES if catalog in OF_SPARK else (*LAKE_PACKAGES, "sqlglot"), "lake")
+        need_packages("lake register --execute", SPARK_PACKAGES, "spark")
+    need_packages("lake register", LAKE_PACKAGES if catalog in OF_SPARK else (*LAKE_PACKAGES, "sqlglot"), "lake")
     if out is not None:
         refuse_filled(out)
     from kraft_audit.lake.catalog import CATALOG_TABLES, statements

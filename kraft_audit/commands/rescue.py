@@ -1,4 +1,4 @@
-"""`rescue`: writes the node dir that a quorum goes on with once its majority is lost for good."""
+"""`rescue`: writes the node dir that a quorum goes on with once its majority is lost for good; --plan ranks copies."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from kraft_audit.commands.arguments import (
 )
 from kraft_audit.commands.branch_option import BranchOption, branch_of, on_branch
 from kraft_audit.commands.ending import UsageError, complain
+from kraft_audit.commands.rescue_plan import show_plan
 from kraft_audit.commands.results import Results, open_logs
 from kraft_audit.commands.verdicts import EXIT_CODE_OF
 from kraft_audit.text.output import Format, Output
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.start_order import StartOrder
 
 KEYS: Final = ("cluster_id", "out", "node", "source", "cut", "offset", "epoch", "files", "config", "procedure")
+OF_WHAT_IS_WRITTEN: Final = ("--from", "--out", "--node-id", "--endpoint", "--to", "--static", "--config")
 STEP_NUMBER_WIDTH: Final = 6
 SETTINGS_BESIDE_STEP: Final = 4
 """More lines of a config stand in the notes: the procedure itself is read at three in the morning."""
@@ -43,13 +45,16 @@ LATER: Final = "Later, back to a majority:"
 
 def rescue(
     logs: LogsOrLake,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Write nothing: rank the copies of the log that are left.")
+    ] = False,
     from_node: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--from", metavar="NODE", min=0, show_default=False, help="Continue from this node's copy of the log."
         ),
-    ],
-    out: Annotated[FilePath, NewFolder],
+    ] = None,
+    out: Annotated[FilePath | None, NewFolder] = None,
     node_id: Annotated[
         int | None,
         typer.Option("--node-id", metavar="N", min=0, show_default=False, help="Give the new node another id."),
@@ -82,19 +87,32 @@ def rescue(
 ) -> int:
     """Write a node dir from which one controller starts the quorum again after a majority is lost for good.
 
-    The command then prints the procedure. The node dir starts with a snapshot of the state that one copy of the log
-    holds. Its epoch and offset are higher than any old disk can reach. The new quorum is dynamic (kraft.version 1) if
-    the controllers run Kafka 3.9 or later and metadata.version is at least 3.9-IV0. Otherwise it stays static.
+    Ask with --plan first. It ranks the copies of the metadata log that are left, and writes nothing. For each copy it
+    says up to which offset the copy certainly keeps every committed record. It also says what a quorum that continues
+    from this copy would lose, bring back and commit. Exit code 0 if there is a plan, 4 if it is undecided. Exit code 1
+    if the plan is refused, for example because a majority may still be alive.
+
+    Without --plan the command writes DIR from the copy of --from, and then prints the procedure. The node dir starts
+    with a snapshot of the state that this copy holds. Its epoch and offset are higher than any old disk can reach. The
+    new quorum is dynamic (kraft.version 1) if the controllers run Kafka 3.9 or later and metadata.version is at least
+    3.9-IV0. Otherwise it stays static.
 
     Beside DIR the command writes the config of the new controller: the server.properties of the old one with the lines
     changed that must differ. --config names that file, where no copy of it lies beside the disks. Without it the
     procedure has blanks for what you must copy by hand, the authorizer first.
 
-    `rescue` refuses whatever `rescue-plan` refuses: exit code 1, or 4 if the plan is undecided. It never writes to
-    PATH. A copy from a lake holds no secrets, so `rescue` refuses it if the state needs one.
+    `rescue` refuses whatever `rescue --plan` refuses, with the same exit codes. It never writes to PATH. Where logs
+    contradict each other, --branch takes one of them for the log. Nodes that hold another one are then left out, as if
+    --gone named them.
+
+    A lake also holds copies: each disk as it was when `run` read it. --lake uses those copies together with the disks
+    below PATH. If no disk is left, PATH may be the lake. A copy from a lake holds no secrets, so `rescue` refuses it
+    if the state needs one.
 
     \b
     Examples:
+      kraft-audit rescue --plan samples/divergence.tgz --gone 1,2
+      kraft-audit rescue --plan .demo/lake --cluster divergence --gone 1,2,3
       kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --out rescued
       kraft-audit rescue samples/divergence.tgz --gone 1,2 --from 3 --to 40 --out rescued-40
     """
@@ -102,6 +120,11 @@ def rescue(
     from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
     from kraft_audit.recovery.lost_quorum.rescued_controller import client_path, config_path
 
+    if plan:
+        _refuse_to_write(from_node, out, node_id, endpoint, to, static, config)
+        return show_plan(logs, gone, branch, output)
+    if from_node is None or out is None:
+        raise UsageError("--from NODE and --out DIR say what to write; --plan says which node's copy to take")
     refuse_within(out, logs.path)
     if logs.lake is not None:
         refuse_within(out, logs.lake)
@@ -132,6 +155,13 @@ def rescue(
         if results.is_table:
             _print(results.out, rescue, steps)
     return results.end_documents(documents)
+
+
+def _refuse_to_write(*values: object) -> None:
+    """Raises UsageError for --plan with an option of what is written."""
+    given = [option for option, value in zip(OF_WHAT_IS_WRITTEN, values, strict=True) if value not in (None, [])]
+    if given:
+        raise UsageError(f"--plan writes nothing: leave out {', '.join(given)}")
 
 
 def _order_of_starts(rescue: Rescue) -> StartOrder:

@@ -1,4 +1,4 @@
-"""`rescue-plan`: which copy of the log to go on from where a controller quorum lost its majority."""
+"""`rescue --plan`: which copy of the log to go on from where a controller quorum lost its majority."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from kraft_audit.commands.arguments import Gone, LogsOrLake, OutputFormat, node_ids_of
-from kraft_audit.commands.branch_option import BranchOption, branch_of
+from kraft_audit.commands.arguments import LogsOrLake, node_ids_of
+from kraft_audit.commands.branch_option import branch_of
 from kraft_audit.commands.results import Results
 from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
 from kraft_audit.text.output import Format
@@ -25,28 +25,8 @@ KEYS: Final = (
 OPERATIONS_SHOWN: Final = 8
 
 
-def rescue_plan(
-    logs: LogsOrLake, gone: Gone = None, branch: BranchOption = None, output: OutputFormat = Format.TABLE
-) -> int:
-    """Rank the copies of the metadata log that are left after a majority of the controllers is lost for good.
-
-    For each copy, the plan says up to which offset it certainly keeps every committed record. It also says what a
-    quorum that continues from this copy would lose, bring back and commit. The command writes nothing. Exit code 0 if
-    there is a plan, 4 if it is undecided. Exit code 1 if the plan is refused, for example because a majority may still
-    be alive.
-
-    Where logs contradict each other, --branch takes one of them for the log. Nodes that hold another one are then left
-    out, as if --gone named them.
-
-    A lake also holds copies: each disk as it was when `run` read it. --lake ranks those copies together with the disks
-    below PATH. If no disk is left, PATH may be the lake.
-
-    \b
-    Examples:
-      kraft-audit rescue-plan samples/divergence.tgz --gone 1,2
-      kraft-audit rescue-plan samples/divergence.tgz --gone 1,3 --output json
-      kraft-audit rescue-plan .demo/lake --cluster divergence --gone 1,2,3
-    """
+def show_plan(logs: LogsOrLake, gone: str | None, branch: str | None, output: Format) -> int:
+    """Rank the copies of the metadata log that are left, and say what each keeps, loses, brings back and commits."""
     missing = node_ids_of("--gone", gone)
     results = Results(output, KEYS)
     verdicts = Verdicts(results)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 READ_ATTEMPTS: Final = 3
 READ_AGAIN_AFTER_S: Final = 0.5
 IS_A_LAKE: Final = (
-    "a lake, not log dirs: `kraft-audit report LAKE --out DIR` and `kraft-audit tables LAKE` show its findings"
+    "a lake, not log dirs: `kraft-audit report LAKE --out DIR` and `kraft-audit lake tables LAKE` show its findings"
 )
 
 

@@ -103,7 +103,7 @@ def run(
         bool,
         typer.Option(
             "--tables-only",
-            help="Stop after close, so that `quality` can check the tables before `run --only findings`.",
+            help="Stop after close, so that `lake quality` can check the tables before `run --only findings`.",
         ),
     ] = False,
     tolerate: Annotated[

@@ -1,4 +1,4 @@
-"""`tables`: what lies in a lake."""
+"""`lake tables`: what lies in a lake."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def tables(
 
     \b
     Examples:
-      kraft-audit tables .demo/lake
-      kraft-audit tables .demo/lake --rows 1 --output json
+      kraft-audit lake tables .demo/lake
+      kraft-audit lake tables .demo/lake --rows 1 --output json
     """
-    need_packages("tables", LAKE_PACKAGES, "lake")
+    need_packages("lake tables", LAKE_PACKAGES, "lake")
     from kraft_audit.lake.lake_contents import lake_contents
 
     contents = lake_contents(lake, sample_rows)

@@ -1,10 +1,10 @@
-"""`voters`: every voter set that the captured logs hold, and how it ended."""
+"""`quorum --voters`: every voter set that the captured logs hold, and how it ended."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from kraft_audit.commands.arguments import ConfiguredLogs, OutputFormat
+from kraft_audit.commands.arguments import NodeLogs
 from kraft_audit.commands.results import Results
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import LISTED_MAX, committed_text, pasted_ids, time_text
@@ -24,18 +24,8 @@ COLUMNS: Final = table_columns(
 )
 
 
-def voters(logs: ConfiguredLogs, output: OutputFormat = Format.TABLE) -> int:
-    """Show the history of the voter set: every change on every branch, including reverted changes.
-
-    A voter set takes effect when its record is appended. `truncated` means that the record was removed again before it
-    was committed. At kraft.version 0 no record holds a set: each begins at the LeaderChange of the first leader that
-    names it, and `named by` says which files name it too.
-
-    \b
-    Examples:
-      kraft-audit voters samples/dynamic-quorum.tgz
-      kraft-audit voters samples/uncommitted-voter-change.tgz --output json
-    """
+def show_voters(logs: NodeLogs, output: Format) -> int:
+    """Show every voter set on every branch, and how it ended."""
     from kraft_audit.cluster import VOTER_SET_SCHEMA
 
     results = Results(output, VOTER_SET_SCHEMA.names)

@@ -268,7 +268,7 @@ def summary_line(findings: Sequence[Finding], path: str, waivers: WaiverCount | 
     if waivers is not None and (waivers.waived or waivers.expired):
         counts.append(f"{waivers.waived} waived, {waivers.expired} waivers expired")
     quoted = shlex.quote(path)
-    next_steps = [f"explain {raised[0].rule}", f"timeline {quoted}"] if raised else []
+    next_steps = [f"rules {raised[0].rule}", f"timeline {quoted}"] if raised else []
     holders = [f for f in raised if f.rule == "KP001" and not f.is_over]
     if holders:
         last = last_holder(holders[0])

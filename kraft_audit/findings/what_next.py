@@ -61,7 +61,7 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
     elif standing.standing is Standing.MAJORITY_LOST:
         gone = pasted_ids(standing.gone)
         yield "Stop all controllers and keep every disk, of brokers too: each may hold the best copy of the log."
-        yield f"Find the copy to go on from:   kraft-audit rescue-plan {quoted} --gone {gone}"
+        yield f"Find the copy to go on from:   kraft-audit rescue --plan {quoted} --gone {gone}"
     elif standing.standing is Standing.UNDECIDED and (again := copy_again(history)) is not None:
         yield again
     elif standing.standing is Standing.NO_LOG:
@@ -71,7 +71,7 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
     elif standing.standing is Standing.UNDECIDED and (alone := newest_voter_alone(history)) is not None:
         yield from _ask_alone(alone, quoted)
     elif altered:
-        yield f"{_stop_altered(altered)}   kraft-audit diverge {quoted}"
+        yield f"{_stop_altered(altered)}   kraft-audit quorum --diverge {quoted}"
     elif standing.standing is Standing.STALLED and (last := last_voter(history, standing.voters)) is not None:
         needed = standing.majority - (len(standing.voters) - len(last.stopped))
         stopped = sorted(last.stopped)
@@ -91,10 +91,10 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
     elif standing.standing is Standing.UNDECIDED and history.parted:
         yield from _name_parted(history, quoted)
     elif standing.standing is Standing.UNDECIDED and (brokers := _beside_contradiction(history, standing)):
-        yield f"Start nothing. Which records each disk holds:   kraft-audit diverge {quoted}"
+        yield f"Start nothing. Which records each disk holds:   kraft-audit quorum --diverge {quoted}"
         who = f"{nouns('broker', brokers)} may hold the old log"
         text = f"If controllers {listed(standing.voters)} were formatted anew, {who}"
-        yield f"{text}:   kraft-audit rescue-plan {quoted} --gone {pasted_ids(standing.voters)}"
+        yield f"{text}:   kraft-audit rescue --plan {quoted} --gone {pasted_ids(standing.voters)}"
     elif standing.standing is Standing.UNDECIDED and (unheld := unheld_records(history)) is not None:
         yield from _ask_lagging(unheld, history, quoted)
     elif history.parted:
@@ -131,11 +131,11 @@ def _name_parted(history: ClusterHistory, quoted: str) -> Iterator[str]:
     stopped = sorted({node for log in others for node in log.node_ids} - set(first.node_ids))
     disks = "this disk" if len(first.node_ids) == 1 else "these disks"
     stay = f": keep {disks}, and keep {listed(stopped)} stopped" if stopped else ""
-    plan = f"kraft-audit rescue-plan {quoted} --branch"
+    plan = f"kraft-audit rescue --plan {quoted} --branch"
     yield f"Start nothing. {_only_on(first)}{stay}. To go on with their log:   {plan} {first.name}"
     for log in others:
         yield f"{_only_on(log)}. To go on with theirs instead:   {plan} {log.name}"
-    yield f"First records of each side by side:   kraft-audit diverge {quoted}"
+    yield f"First records of each side by side:   kraft-audit quorum --diverge {quoted}"
 
 
 def _keep_parted(history: ClusterHistory, quoted: str) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _keep_parted(history: ClusterHistory, quoted: str) -> Iterator[str]:
     for log in history.parted:
         which = f"disk{'s' * (len(log.node_ids) > 1)} of {nouns('node', log.node_ids)}"
         yield f"Keep the {which}. {_only_on(log)}.   kraft-audit state {quoted} --branch {log.name}"
-    yield f"First records of each side by side:   kraft-audit diverge {quoted}"
+    yield f"First records of each side by side:   kraft-audit quorum --diverge {quoted}"
 
 
 def _only_on(log: PartedLog) -> str:
@@ -265,7 +265,7 @@ def _ask_observers(history: ClusterHistory, losses: LostVoters, quoted: str) -> 
     text = f"Only {nouns('node', holders)} hold{'s' * (len(holders) == 1)} the log, to offset"
     yield (
         f"{text} {max(ends[node] for node in holders) - 1}: keep {'its disk' if len(holders) == 1 else 'their disks'}. "
-        f"If {listed(voters)} were formatted anew:   kraft-audit rescue-plan {quoted} --gone {gone}"
+        f"If {listed(voters)} were formatted anew:   kraft-audit rescue --plan {quoted} --gone {gone}"
     )
 
 

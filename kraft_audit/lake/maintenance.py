@@ -117,7 +117,7 @@ def maintain_lake(
     require_committer(lake)
     ledger = Ledger(lake)
     if open_plans := ledger.status().open:
-        raise InputError(lake.uri, f"plan {open_plans[0]} is open: `kraft-audit run` finishes it, then maintain")
+        raise InputError(lake.uri, f"plan {open_plans[0]} is open: `kraft-audit run` finishes it, then `lake maintain`")
     hours = settings.vacuum_hours if vacuum_hours is None else vacuum_hours
     there = lake_tables(lake)
     unknown = [table for table in tables if table not in there]

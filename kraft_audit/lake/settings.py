@@ -373,7 +373,7 @@ Days = Annotated[int, Field(ge=1)]
 
 
 class MaintainSettings(_Strict):
-    """The settings of `kraft-audit maintain`, each with a default. Sizes in bytes, times in the unit of the name."""
+    """The settings of `kraft-audit lake maintain`, all with defaults. Sizes in bytes, times in the unit of the name."""
 
     target_file_bytes: Annotated[int, Field(ge=1 << 20)] = Field(
         default=256 << 20, description="compaction joins files smaller than half of this"

@@ -76,7 +76,7 @@ def upgrade_check(
     if unknown is not None:
         reason = f"The log does not decide it: {unknown}."
         is_unset = history.is_read and history.is_replayed and levels.metadata_version is None
-        steps = ("What such a log means, and what to do: kraft-audit explain KB007",) if is_unset else ()
+        steps = ("What such a log means, and what to do: kraft-audit rules KB007",) if is_unset else ()
         return UpgradeCheck(release_level, UpgradeVerdict.UNDECIDED, reason, steps or _copy_more(levels), features)
     if read_records is not None and levels.metadata_version in LEVELS_THAT_MIGRATE and is_migrating(read_records):
         steps = ("Finish the migration from ZooKeeper with 3.9 or older, restart the controllers, and ask again.",)

@@ -21,8 +21,8 @@ from kraft_audit.replay.cluster_state import BranchName, branches_apart, held_br
 from kraft_audit.replay.driver import BranchLog
 from kraft_audit.text.readable import nouns
 
-_WITH_BRANCH: Final = ("may-i", "partitions", "quorum", "rescue", "rescue-plan", "restore-kit", "state", "timeline")
-"""The commands that take --branch."""
+_WITH_BRANCH: Final = ("may-i", "partitions", "quorum(?! --)", "rescue", "restore-kit", "state", "timeline")
+"""The commands that take --branch; `quorum` only without --diverge and --voters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ChosenBranch:
     def with_branch(self, step: str, path: str) -> str:
         """A step whose commands name the branch."""
         words = "|".join(_WITH_BRANCH)
-        command = rf"(kraft-audit (?:{words})\b(?: [\w.-]+)*? {re.escape(shlex.quote(path))})(?! --branch)(?=[\s,;]|$)"
+        command = rf"(kraft-audit (?:{words})(?: [\w.-]+)*? {re.escape(shlex.quote(path))})(?! --branch)(?=[\s,;]|$)"
         return re.sub(command, lambda found: f"{found[1]} --branch {self.name}", step)
 
 

@@ -244,7 +244,7 @@ _BRANCH: Final = re.compile(r"([0-9]{1,10})@([0-9]{1,19})(?::([0-9]{1,10}))?")
 
 @dataclass(frozen=True, slots=True)
 class BranchName:
-    """A branch as `diverge` shows it: epoch and offset of its first record or of its end, and a node."""
+    """A branch as `quorum --diverge` shows it: epoch and offset of its first record or of its end, and a node."""
 
     epoch: int
     offset: int
@@ -255,7 +255,7 @@ class BranchName:
         """EPOCH@OFFSET, or EPOCH@OFFSET:NODE where several branches begin there. Raises ValueError."""
         match = _BRANCH.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r}: expected EPOCH@OFFSET as `diverge` shows them, or EPOCH@OFFSET:NODE")
+            raise ValueError(f"{text!r}: expected EPOCH@OFFSET as `quorum --diverge` shows them, or EPOCH@OFFSET:NODE")
         epoch, offset, node_id = match.groups()
         return cls(int(epoch), int(offset), None if node_id is None else int(node_id))
 

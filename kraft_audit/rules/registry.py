@@ -1,6 +1,6 @@
 """All rules: a rule is a function under `@rule` in `families/`, and a text of the same id in `texts/`.
 
-Everything that people read about a rule (`rules`, `explain RULE`, its page, conf/rules.yaml) comes from here.
+Everything that people read about a rule (`rules`, `rules RULE`, its page, conf/rules.yaml) comes from here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RENAMED: Final = {
     "KP004": "KP020",
     "last-known-leader-elected": "KP020",
 }
-"""Rules that another one took in: their ids are not used again, and waivers and `explain` still find them."""
+"""Rules that another one took in: their ids are not used again, and waivers and `rules RULE` still find them."""
 _RULES: dict[str, Rule] = {}
 _Limits = TypeVar("_Limits", bound=Thresholds)
 _Function = Callable[[ClusterHistory, _Limits], Iterable[Case]]

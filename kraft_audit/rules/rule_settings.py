@@ -22,7 +22,7 @@ THRESHOLD_MAX: Final = 10**15
 """More than any of them can mean, and far below what 64 bits hold of the smaller units that rules count in."""
 HEAD: Final = """\
 # Thresholds of the rules, with their defaults. What is left out keeps its default.
-# `kraft-audit explain RULE` says what a rule does.
+# `kraft-audit rules RULE` says what a rule does.
 """
 
 WAIVER_KEYS: Final = ("rule", "cluster", "subject", "who", "why", "until", "before")

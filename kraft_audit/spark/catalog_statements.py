@@ -12,7 +12,7 @@ from kraft_codec.errors import InputError
 
 def execute_statements(lake: str, statements: Iterable[Statement], conf_file: Path | None = None) -> None:
     """Execute them in order. Raises InputError that names the lake and the first statement that failed."""
-    spark = spark_session("kraft-audit register", conf_file=conf_file)
+    spark = spark_session("kraft-audit lake register", conf_file=conf_file)
     for each in statements:
         try:
             spark.sql(each.sql)

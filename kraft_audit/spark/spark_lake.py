@@ -274,5 +274,5 @@ def open_maintainer(
     """A lake that Spark commits to, and its maintainer: starts a Spark session. `staging` holds the lake's lease."""
     from kraft_audit.spark.session import spark_session
 
-    lake = SparkLake(uri, staging or uri, lambda: spark_session("kraft-audit maintain", conf_file=spark_conf))
+    lake = SparkLake(uri, staging or uri, lambda: spark_session("kraft-audit lake maintain", conf_file=spark_conf))
     return lake, SparkMaintainer(lake, settings.target_file_bytes)

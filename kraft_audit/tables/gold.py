@@ -205,7 +205,7 @@ JUDGED_INCIDENTS: Final = Table(
     "findings with one cause: an operation in the log",
     ("incident_id",),
     "for ever",
-    "What happened: stops, losses, restarts, epochs without a leader, a broken quorum; what `incidents PATH` lists.",
+    "What happened: stops, losses, restarts, epochs without a leader, a broken quorum: what `check --incidents` lists.",
     (
         *_INCIDENT,
         required("finding_ids", RULE_IDS, "the findings that it explains"),

@@ -17,8 +17,8 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_FINE: "fine",
     EXIT_FINDINGS: (
         "`check`: an open finding is at or above `--fail-on`, or the quorum is stalled, leaderless, lost or undecided; "
-        "`evidence`: a pack does not match its manifest, or committed batches differ; `quality`: a critical check "
-        "failed; `may-i`: no; `upgrade-check`: blocked; `rescue-plan`, `rescue`: refused; `doctor`: a check failed; "
+        "`evidence`: a pack does not match its manifest, or committed batches differ; `lake quality`: a critical check "
+        "failed; `may-i`: no; `upgrade-check`: blocked; `rescue --plan`, `rescue`: refused; `doctor`: a check failed; "
         "`simulate`: an invariant broke"
     ),
     EXIT_USAGE: (
@@ -27,10 +27,10 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     ),
     EXIT_UNREADABLE: (
         "a file or folder cannot be read (PATH, a lake, `--settings`, `--waivers`, FLEET.yaml, `--spark-conf`, "
-        "`--verify`), output cannot be written, or a part of the work failed (`run`, `notify`, `maintain`)"
+        "`--verify`), output cannot be written, or a part of the work failed (`run`, `notify`, `lake maintain`)"
     ),
     EXIT_UNDECIDED: (
-        "`may-i`, `upgrade-check`, `rescue-plan`, `rescue`: undecided; the answer says what is missing; `check`: no "
+        "`may-i`, `upgrade-check`, `rescue --plan`, `rescue`: undecided; the answer says what is missing; `check`: no "
         "majority of the voters was captured; `salvage`: a disk that may hold lost records was not captured, or bytes "
         "of them are damaged"
     ),

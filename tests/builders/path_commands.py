@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import typer
 
-from kraft_audit.commands.cli import LAPTOP_COMMANDS, application
+from kraft_audit.commands.cli import IMPORT_PANDAS, SUMMARIES, application
 
-WITHOUT_PATH: Final = {"explain", "rules", "simulate"}
+WITHOUT_PATH: Final = {"rules", "simulate"}
 STATE_PARTS: Final = ("topics", "configs", "security", "brokers", "features")
 DUMPED: Final = ("batches", "captures", "files", "decode_errors")
 LINES: Final = (
-    *("check PATH --fail-on never", "check PATH --fail-on never --full", "incidents PATH", "whatif PATH --lose 1"),
+    *("check PATH --fail-on never", "check PATH --fail-on never --full"),
+    *("check --incidents PATH --fail-on never", "whatif PATH --lose 1"),
     *("may-i restart 1 PATH", "upgrade-check PATH --to 4.4", "recover-plan PATH"),
-    *("rescue-plan PATH", "rescue-plan PATH --gone 1,2,3", "rescue PATH --gone 1,2,3 --from 1 --out MADE/rescued"),
+    *("rescue --plan PATH", "rescue --plan PATH --gone 1,2,3", "rescue PATH --gone 1,2,3 --from 1 --out MADE/rescued"),
     *("salvage PATH --plan", "salvage PATH --out MADE/salvaged"),
     *("restore-kit PATH --out MADE/kit", "evidence PATH --out MADE/pack.zip", "evidence --verify MADE/pack.zip"),
     *(f"report PATH --output {form} --out MADE/{form}" for form in ("html", "csv", "parquet", "openmetrics")),
-    *("timeline PATH", "timeline PATH --all", "changes PATH", "cost PATH", "quorum PATH", "voters PATH"),
+    *("timeline PATH", "timeline PATH --all", "changes PATH", "cost PATH", "quorum PATH", "quorum --voters PATH"),
     *("state PATH", *(f"state PATH --only {part}" for part in STATE_PARTS)),
-    *("diff PATH --from 0", "diff PATH --from 0 --only configs", "partitions PATH", "diverge PATH"),
+    *("diff PATH --from 0", "diff PATH --from 0 --only configs", "partitions PATH", "quorum --diverge PATH"),
     *("dump PATH", "dump PATH --format kafka", *(f"dump PATH --table {table}" for table in DUMPED)),
     "doctor PATH",
 )
@@ -35,7 +37,7 @@ CODES: Final = {"may-i": 1, "rescue": 1, "upgrade-check": 4}
 
 def taking_a_path() -> set[str]:
     """The names of the commands that need no lake and take a path."""
-    return dict(LAPTOP_COMMANDS).keys() - WITHOUT_PATH | {"doctor"}
+    return SUMMARIES.keys() - IMPORT_PANDAS - WITHOUT_PATH | {"doctor"}
 
 
 def path_commands(path: Path, made: Path) -> list[list[str]]:
@@ -44,14 +46,24 @@ def path_commands(path: Path, made: Path) -> list[list[str]]:
     return [[part.replace("PATH", str(path)).replace("MADE", str(made)) for part in line.split()] for line in LINES]
 
 
+def typed_commands() -> Iterator[tuple[str, Any]]:
+    """Every command as it is typed, `lake tables` too, with what reads its words."""
+    group: Any = typer.main.get_command(application())
+    for name, command in group.commands.items():
+        below = getattr(command, "commands", None)
+        yield from ((name, command),) if below is None else ((f"{name} {last}", each) for last, each in below.items())
+
+
 def code_of(line: list[str]) -> int:
     """The exit code of a line, asked of such a cluster: a rescue is refused unless disks are said to be gone."""
-    return 1 if line[0] == "rescue-plan" and "--gone" not in line else CODES.get(line[0], 0)
+    if line[:2] == ["rescue", "--plan"]:
+        return 0 if "--gone" in line else 1
+    return CODES.get(line[0], 0)
 
 
 def printed_in(*formats: str) -> list[list[str]]:
     """Each line that prints its answer in one of these formats of `--output`, with that format."""
-    commands = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
+    commands = dict(typed_commands())
     lines = []
     for parts in map(str.split, LINES):
         kind = typing.get_type_hints(commands[parts[0]].callback).get("output")

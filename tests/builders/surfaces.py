@@ -59,7 +59,7 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> Answers:
 
 
 def of_path(path: Path) -> dict[str, Answers]:
-    """What `check` and `incidents` say of the one cluster below a path, format by format."""
+    """What `check` and `check --incidents` say of the one cluster below a path, format by format."""
     code, as_json = printed("check", str(path), "--output", "json")
     with kraft_audit.open(str(path)) as clusters:
         (cluster,) = clusters

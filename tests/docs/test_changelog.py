@@ -25,7 +25,7 @@ def test_each_release_is_short_and_grouped(project_root: Path) -> None:
 
 
 def test_every_command_that_it_names_exists(project_root: Path) -> None:
-    """A command of the first column of a line (`check`, `explain`) is one that the program has."""
+    """A command of the first column of a line (`check`, `rules RULE`) is one that the program has."""
     from kraft_audit.commands.cli import SUMMARIES
 
     commands = SUMMARIES.keys()

@@ -54,7 +54,7 @@ def test_the_first_example_runs(
         first = yaml.safe_load(capsys.readouterr().out)
         assert first["failed"] == {}
         assert len(first["plans"]) == 1
-        assert run_command(["tables", "s3://audit/kraft", "--output", "json"]) == 0
+        assert run_command(["lake", "tables", "s3://audit/kraft", "--output", "json"]) == 0
         tables = {row["table"]: row["rows"] for row in yaml.safe_load(capsys.readouterr().out)}
         assert tables["captures"] == len(list(folder.rglob("meta.properties")))
         discovered = "lake: s3://audit/other\nclusters_from: s3://metadata-captures/{name}/**/"

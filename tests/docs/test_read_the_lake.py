@@ -25,7 +25,7 @@ def test_every_example_runs(
     monkeypatch.chdir(tmp_path)
     for arguments in (
         ("run", "fleet.yaml", "--engine", "local"),
-        ("register", ".demo/lake", "--catalog", "duckdb", "--out", "catalog"),
+        ("lake", "register", ".demo/lake", "--catalog", "duckdb", "--out", "catalog"),
     ):
         subprocess.run([str(COMMAND), *arguments], check=True, timeout=280, capture_output=True)
     examples = CODE.findall((project_root / PAGE).read_text("utf-8"))

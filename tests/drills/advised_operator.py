@@ -167,7 +167,7 @@ class Operator:
 
     def rescue(self, plan: Said) -> None:
         """Builds the node dir by the command that a plan prints, its blanks filled in, and follows the procedure."""
-        (command,) = [command for command in plan.commands if command.startswith("kraft-audit rescue ")]
+        (command,) = [command for command in plan.commands if re.match("kraft-audit rescue (?!--plan)", command)]
         blanks = {"NODE": str(RESCUED_ID), "HOST:PORT": f"127.0.0.1:{quiet_port()}"}
         words = [blanks.get(word, word) for word in shlex.split(command)[1:]]
         said = self.ask(*words)

@@ -68,7 +68,7 @@ class Drill:
     encrypted besides, and take no one without a login or a certificate. `damage`: to the disk of the controller
     that is left. `adds_brokers`: brokers' disks are not read at first, and then added where the procedure says so.
     `runs_on`: nothing is lost, and brokers run all the while; copies of all disks are read.
-    Where `is_planned`, the command of the rescue is the one that `rescue-plan` prints, and it has to choose `source`.
+    Where `is_planned`, the command of the rescue is the one that `rescue --plan` prints, and it has to choose `source`.
     """
 
     name: str

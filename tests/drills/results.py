@@ -26,7 +26,7 @@ an old majority returns after the procedure the quorum must stand, also when its
 it, what the procedure warned of happens. Controllers start with the config that was written or printed, and with
 nothing else, and tools log in with what was written for them; in `authorizer` and `listeners` drills a user without
 rights is refused before and after. In `night-old`, `damaged`, `snapshot` and `transaction` drills the command of the
-rescue is the one that `rescue-plan` prints. In `combined` drills nodes are controller and broker in one process, and
+rescue is the one that `rescue --plan` prints. In `combined` drills nodes are controller and broker in one process, and
 the brokers of the lost nodes are lost with their data.
 
 ```
@@ -68,7 +68,7 @@ TESTIMONY_HEAD: Final = """
 
 Each drill starts a real quorum with topics and acknowledged records, and brings it into a situation that the metadata
 log alone does not show: another file of a node, its configuration, or the time of a file does. Then its disks are
-copied, `check`, `may-i`, `rescue-plan` and `rescue` are asked, and what they print is followed to the letter: a node
+copied, `check`, `may-i`, `rescue --plan` and `rescue` are asked, and what they print is followed to the letter: a node
 starts only after a yes about it that assumes the nodes that really run, printed commands run as they stand, and asking
 the same question of the same copy twice fails the drill. It passes where all voters vote again, except one that was
 to stay down, topics, configs, ACLs, quotas and credentials are what they were, and every acknowledged record can be

@@ -58,7 +58,7 @@ def rescue(cluster: RealCluster, kraft_audit: Command, source: int, name: str) -
 
 def planned(cluster: RealCluster, kraft_audit: Command, source: int, out: Path) -> list[str]:
     """The command that the plan prints, its blanks filled in; it has to go on from this node's copy."""
-    asked = ["rescue-plan", str(cluster.read), "--gone", ",".join(map(str, cluster.drill.gone))]
+    asked = ["rescue", "--plan", str(cluster.read), "--gone", ",".join(map(str, cluster.drill.gone))]
     plan = kraft_audit(*asked)
     assert plan.code == 0, plan
     (command,) = [line for line in map(str.strip, plan.out.splitlines()) if " rescue " in line]

@@ -112,7 +112,7 @@ def controllers_emptied(operator: Operator) -> None:
         _start(cluster.controllers.values())
         operator.leads(1, 2, 3)
         assert operator.lacks(cluster.controllers[1], "orders", LATE)
-    operator.rescue(operator.take(check, "rescue-plan"))
+    operator.rescue(operator.take(check, "rescue --plan"))
 
 
 def controllers_emptied_and_started(operator: Operator) -> None:
@@ -126,7 +126,7 @@ def controllers_emptied_and_started(operator: Operator) -> None:
     operator.copy_disks()
     check = operator.check()
     assert check.code == 1
-    kept, new = [command for command in check.commands if command.startswith("kraft-audit rescue-plan ")]
+    kept, new = [command for command in check.commands if command.startswith("kraft-audit rescue --plan ")]
     assert "orders) live only on nodes 101 and 102" in check.text, check
     assert "(no topic) live only on nodes 1, 2 and 3" in check.text, check
     assert (kept.rpartition(":")[2], new.rpartition(":")[2]) == ("101", "1"), "whoever knows the topics can choose"

@@ -28,7 +28,7 @@ SEEDS: Final = tuple(
         ("whatif", "logs", "--lose", "11,12", "--lose", "13", "--default", "controller.quorum.voters=1@a:9093"),
         ("dump", "logs", "--type", "PARTITION_RECORD", "--node", "3", "--output=csv", "--capture", "c"),
         ("simulate", "random", "--seed", "7", "--out", "there"),
-        ("maintain", "lake"),
+        ("lake", "maintain", "lake"),
         ("--version",),
         ("timeline", "--help"),
     )
@@ -71,8 +71,8 @@ def parse_command_line(data: bytes) -> None:
 def _without_commands() -> Any:
     """The program's commands, each of which looks at its values and ends."""
     program: Any = typer.main.get_command(cli.application())
-    for command in program.commands.values():
-        command.callback = _look
+    for command in (*program.commands.values(), *program.commands[cli.LAKE].commands.values()):
+        command.callback = _look if command.name != cli.LAKE else None
     return program
 
 

@@ -36,7 +36,7 @@ def lake_commands(lake: Path, made: Path) -> list[list[str]]:
     report = [
         ["report", str(lake), "--output", form, "--out", str(made / form)] for form in ("html", "csv", "openmetrics")
     ]
-    return [["tables", str(lake)], ["export", str(lake), "--out", str(made / "exported")], *report]
+    return [["lake", "tables", str(lake)], ["lake", "export", str(lake), "--out", str(made / "exported")], *report]
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_every_command_reads_a_read_only_folder(
 
 @pytest.mark.slow
 def test_a_machine_without_a_network_is_enough(source: Path, together: Run, tmp_path: Path) -> None:
-    alone = [["explain", "KP001"], ["rules"], ["simulate", "list"], ["completion", "bash"]]
+    alone = [["rules", "KP001"], ["rules"], ["simulate", "list"], ["doctor", "--completion", "bash"]]
     simulated = ["simulate", "last-replica-standing", "--out", str(tmp_path / "simulated")]
     done = together(source, [*alone, simulated, *path_commands(source, tmp_path / "made")], offline())
     assert done.returncode == 0, done.stderr.decode()[-2000:]

@@ -135,11 +135,11 @@ def test_no_table_and_no_export_holds_a_secret(cluster: Path, planted: Planted, 
     log_settings = f"-Dlog4j2.configurationFile={(tmp_path / 'log4j2.properties').as_uri()}"
     conf.write_text(f"spark.driver.extraJavaOptions {log_settings}\n")
     reports = (["report", lake, "--output", form, "--out", made / f"report-{form}"] for form in REPORTS)
-    tables = (["tables", lake, "--rows", "1000", "-o", form] for form in ("table", "json"))
+    tables = (["lake", "tables", lake, "--rows", "1000", "-o", form] for form in ("table", "json"))
     for arguments in (
         ["run", fleet, "--spark-conf", conf],
         *tables,
-        ["export", lake, "--out", made / "exported"],
+        ["lake", "export", lake, "--out", made / "exported"],
         *reports,
     ):
         done = command(*arguments)

@@ -119,7 +119,7 @@ def test_a_capture_that_is_not_there_is_named_with_those_that_are(cluster: kraft
 
 @pytest.mark.slow
 def test_commands_print_what_it_gives(cluster: kraft_audit.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    assert json_of(capsys, "voters", ELR) == cluster.voters().to_pylist()
+    assert json_of(capsys, "quorum", "--voters", ELR) == cluster.voters().to_pylist()
     assert json_of(capsys, "partitions", ELR) == cluster.partitions().to_pylist()
     events = [{"cluster_id": cluster.cluster_id, **dataclasses.asdict(event)} for event in cluster.timeline()]
     assert json_of(capsys, "timeline", ELR) == events

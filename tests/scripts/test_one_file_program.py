@@ -200,7 +200,7 @@ def masked(text: str) -> str:
     "line",
     [
         ("may-i", "start", "1", "SAMPLE"),
-        ("rescue-plan", "SAMPLE", "--gone", "2,3"),
+        ("rescue", "--plan", "SAMPLE", "--gone", "2,3"),
         ("recover-plan", "SAMPLE"),
         ("timeline", "SAMPLE", "--svg", "picture.svg"),
         ("quorum", "SAMPLE", "--nodes"),

@@ -1,4 +1,4 @@
-"""What `rescue-plan` announces for each copy of a quorum that lost its majority, against what was committed.
+"""What `rescue --plan` announces for each copy of a quorum that lost its majority, against what was committed.
 
 The engine knows every committed batch, and which disks hold it. Below `keeps_to` a copy has all of them; what it surely
 loses is committed and missing; where no bound is unknown nothing else is missing; and no copy below the best one has a

@@ -1,4 +1,4 @@
-"""Random incidents of a controller quorum, what `may-i` and `rescue-plan` say of them, and what the engine then does.
+"""Random incidents of a controller quorum, what `may-i` and `rescue --plan` say of them, and what the engine then does.
 
 A seed is one run: nodes crash, are cut off, change the voters; disks are wiped; what is left is captured, once. All
 questions are asked of one reading. After a yes chance goes on and no committed batch may ever be missing in a leader's
@@ -72,7 +72,7 @@ def broken_ceilings(counts: Counter[str]) -> Iterator[str]:
 
 
 def play(seed: int) -> Played:
-    """An incident of `may-i`, and for every third seed one of `rescue-plan`."""
+    """An incident of `may-i`, and for every third seed one of `rescue --plan`."""
     with tempfile.TemporaryDirectory(prefix="kraft-recovery-", dir=FAST_FOLDER) as made:
         counts, disagreements = _asked(seed, Path(made))
         if seed % 3 == 1:
@@ -80,7 +80,7 @@ def play(seed: int) -> Played:
             with kraft_audit.open(str(incident.out)) as clusters:
                 (cluster,) = clusters
                 plan = cluster.rescue_plan(incident.gone)
-            disagreements += [f"rescue-plan: {text}" for text in plan_disagreements(incident, plan, counts)]
+            disagreements += [f"rescue --plan: {text}" for text in plan_disagreements(incident, plan, counts)]
     return Played(counts, tuple(disagreements))
 
 
@@ -150,7 +150,7 @@ def _with_journal(seeds: range, journal: Path) -> Iterator[tuple[int, Played]]:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.witness.recovery_seeds", description="may-i, rescue-plan.")
+    parser = argparse.ArgumentParser(prog="python -m tests.witness.recovery_seeds", description="may-i, rescue --plan.")
     parser.add_argument("seeds", type=int, nargs="?", default=10_000)
     parser.add_argument("first_seed", type=int, nargs="?", default=0)
     parser.add_argument("--journal", type=Path, default=Path(os.devnull), help="of one state of the code")

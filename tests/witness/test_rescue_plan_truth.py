@@ -1,4 +1,4 @@
-"""What `rescue-plan` announces for each copy of a quorum that lost its majority, against what was committed."""
+"""What `rescue --plan` announces for each copy of a quorum that lost its majority, against what was committed."""
 
 from __future__ import annotations
 

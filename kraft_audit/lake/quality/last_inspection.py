@@ -29,8 +29,8 @@ WHOLE_AFTER_MS: Final = 24 * HOUR_MS
 class LastInspection:
     """Every critical promise held for the plans up to `held_to_plan`, and for the whole lake at `whole_at_ms`.
 
-    `row_counts` is how many rows of these plans each table had then. If a count differs since, because of `maintain` or
-    of a writer that is not ours, the whole lake is judged again.
+    `row_counts` is how many rows of these plans each table had then. If a count differs since, because of
+    `lake maintain` or of a writer that is not ours, the whole lake is judged again.
     """
 
     lake_id: str

@@ -42,7 +42,7 @@ def before_the_start(rescue: Rescue) -> Steps:
             f"{NEWER_LOG}"
         )
     if may_run_on(rescue):
-        yield ProcedureStep(f"{older} stop all brokers, copy again, and start over at rescue-plan. {last}")
+        yield ProcedureStep(f"{older} stop all brokers, copy again, and start over at `rescue --plan`. {last}")
         yield ProcedureStep(
             f"Leave the brokers that run as they are. Nothing is lost, and id and endpoint stay. Brokers: "
             f"{listed(brokers)}."
@@ -54,7 +54,7 @@ def before_the_start(rescue: Rescue) -> Steps:
         "state loads deletes the logs of lost topics."
     )
     if rescue.plan.is_end_proven:
-        yield ProcedureStep(f"{older} copy again now, and start over at rescue-plan. {last}")
+        yield ProcedureStep(f"{older} copy again now, and start over at `rescue --plan`. {last}")
     else:
         yield _add_brokers(rescue)
 

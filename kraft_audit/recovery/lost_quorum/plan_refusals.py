@@ -85,4 +85,4 @@ class PlanRefusals:
         if len(self.nameless) > 1:
             which = f"{places} have no meta.properties: say whose logs these are, in this order"
         named = f" --as {cluster_id_of(self.cluster_id or '') or CLUSTER}={NODE}" * len(self.nameless)
-        return [f"{which}: kraft-audit rescue-plan {self.asked}{named}{gone_option(self.gone)}"]
+        return [f"{which}: kraft-audit rescue --plan {self.asked}{named}{gone_option(self.gone)}"]

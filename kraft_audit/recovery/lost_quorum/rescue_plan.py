@@ -290,9 +290,9 @@ class _Planner:
         for held in branches_apart(self._reading.survey, self._newest):
             branch = self._reading.survey.branches[held.number]
             name = BranchName(branch.epochs[0][0], branch.from_offset, held.node_ids[0])
-            asked = f"kraft-audit rescue-plan {self._asked} --branch {name}"
+            asked = f"kraft-audit rescue --plan {self._asked} --branch {name}"
             yield f"If the log of {nouns('node', held.node_ids)} is to go on: {asked}"
-        yield f"kraft-audit diverge {self._path}"
+        yield f"kraft-audit quorum --diverge {self._path}"
 
     def _uncaptured_voters(self) -> list[int]:
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
@@ -311,7 +311,7 @@ class _Planner:
         return {row["broker_id"] for row in state.existing("broker_changes")}
 
     def _again(self) -> str:
-        return f"kraft-audit rescue-plan {self._asked_again}{gone_option(self._gone)}"
+        return f"kraft-audit rescue --plan {self._asked_again}{gone_option(self._gone)}"
 
     def _steps(self, best: SurvivingCopy) -> Iterator[str]:
         if self._disks_left:

@@ -24,7 +24,7 @@ def permission_on_branch(
             Action.RESTART: "started again, it can bring that log back, or cut it off where the branch goes on",
         }.get(question.action, "nothing else may hold that log")
         reason = f"Node {question.node_id} holds another log than branch {branch.name}: {does}. Keep its disk as it is."
-        step = f"What going on from the branch means: kraft-audit rescue-plan {path} --branch {branch.name}"
+        step = f"What going on from the branch means: kraft-audit rescue --plan {path} --branch {branch.name}"
         return Permission(Verdict.NO, reason, (step,))
     return of_branch(answer(without_others(question, branch)), question.path, branch)
 

@@ -137,7 +137,7 @@ class ControllerCase:
         first = [node for node in holders if node != self.node_id]
         ids = self.voters.ids if self.voters else frozenset()
         if not holders and ids <= {disk.node_id for disk in self.safety.disks if disk.is_captured}:
-            plan = f"kraft-audit rescue-plan {shlex.quote(self.question.path)} --gone {pasted_ids(ids)}"
+            plan = f"kraft-audit rescue --plan {shlex.quote(self.question.path)} --gone {pasted_ids(ids)}"
             yield f"No voter holds them any more; which other disk does: {plan}"
         if first:
             stays = "" if self.node_id in holders else f" and keep node {self.node_id} stopped"

@@ -64,7 +64,7 @@ def _ask_of_a_branch(question: Question, history: ClusterHistory) -> Iterator[st
     for log in history.parted:
         asked = f"kraft-audit may-i {question.action} {question.node_id} {path} --branch {log.name}"
         yield f"If the log of {nouns('node', log.node_ids)} is to go on, the others stopped: {asked}"
-    yield f"kraft-audit diverge {path}"
+    yield f"kraft-audit quorum --diverge {path}"
 
 
 def _order_first(question: Question, rival: RivalCapture) -> Permission:
@@ -384,7 +384,7 @@ class _Answers(ControllerCase):
                 "leader again."
             )
             lost = pasted_ids(self.question.gone | {self.node_id})
-            plan = f"kraft-audit rescue-plan {shlex.quote(self.question.path)} --gone {lost}"
+            plan = f"kraft-audit rescue --plan {shlex.quote(self.question.path)} --gone {lost}"
             return self.permission(Verdict.NO, reason, "Keep its disk as it is.", f"If that is lost too: {plan}")
         doubt = self.doubt(rest)
         if doubt is not None:

@@ -132,11 +132,12 @@ def _last_copy(question: Question, safety: StartSafety, history: ClusterHistory)
             f"{len(left)} of {nouns('voter', sorted(voters.ids))} would be left, which is no majority: what goes on "
         )
         reason += "from here is a copy of the log, and this node has one."
-        return Permission(Verdict.NO, reason, (f"First: kraft-audit rescue-plan {path}{gone_option(question.gone)}",))
+        return Permission(Verdict.NO, reason, (f"First: kraft-audit rescue --plan {path}{gone_option(question.gone)}",))
     if elsewhere < committed_to:
         span = offset_span(elsewhere, committed_to)
         reason = f"Only the disk of node {question.node_id} holds {span}, which {_is(span)} committed."
-        return Permission(Verdict.NO, reason, (f"Keep it: kraft-audit rescue-plan {path}{gone_option(question.gone)}",))
+        plan = f"Keep it: kraft-audit rescue --plan {path}{gone_option(question.gone)}"
+        return Permission(Verdict.NO, reason, (plan,))
     if elsewhere >= may_be_to or quorum_standing(history).standing is Standing.HEALTHY:
         return None
     span = offset_span(elsewhere, may_be_to)
@@ -163,7 +164,7 @@ def _standalone(question: Question, safety: StartSafety | None, history: Cluster
             f"--standalone makes node {node_id} the only voter of a second quorum beside {nouns('voter', others)} of "
             "the same cluster.id (KIP-853): two leaders, and each node follows the one that it finds."
         )
-        plan = f"To go on from a copy of the log instead: kraft-audit rescue-plan {path}"
+        plan = f"To go on from a copy of the log instead: kraft-audit rescue --plan {path}"
         return Permission(Verdict.NO, reason, (without, plan, are_lost(others, question.gone)))
     if end or broker_states(history):
         reason = f"--standalone begins an empty log, and this cluster.id has one, which ends at offset {end}."

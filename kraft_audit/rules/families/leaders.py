@@ -235,7 +235,7 @@ def kq025(history: ClusterHistory, _: Thresholds) -> Iterator[Case]:
     standing = quorum_standing(history)
     if standing.standing is Standing.MAJORITY_LOST:
         gone = pasted_ids(standing.gone)
-        plan = audit_command(history, "rescue-plan", "--gone", gone)
+        plan = audit_command(history, "rescue --plan", "--gone", gone)
         advice = f"{texts()['KQ025']['what_to_do']} Which copy to go on from:   {plan}"
         yield _quorum_case(history, standing, standing.reason)._replace(what_to_do=advice)
 

@@ -227,7 +227,7 @@ def _removal(history: ClusterHistory, node: RegisteredNode, level: int, newest: 
     if newest is None:
         text = (
             f"Nothing now: below metadata.version {version_text(FIRST_LEVEL_THAT_UNREGISTERS_CONTROLLERS)} no command "
-            f"removes it. It will block the first upgrade past {version_text(node.level)}; explain KB008 says "
+            f"removes it. It will block the first upgrade past {version_text(node.level)}; `rules KB008` says "
             "how to pass it."
         )
         return text, None

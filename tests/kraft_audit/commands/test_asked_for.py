@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.commands.cli import LAPTOP_COMMANDS, function_of
+from kraft_audit.commands.cli import COMMANDS, function_of
 from tests.builders.captures import SMALL_CORPUS
 
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
@@ -103,7 +103,7 @@ def test_a_table_that_cannot_be_chosen_from_is_not_dumped_whole(kraft_audit, tab
 
 def examples() -> list[str]:
     """The examples in the help of commands that choose something by name below `samples`."""
-    texts = [function_of(command).__doc__ or "" for command, _ in LAPTOP_COMMANDS]
+    texts = [function_of(command).__doc__ or "" for command in COMMANDS]
     lines = [line.strip() for text in texts for line in text.splitlines() if line.strip().startswith("kraft-audit ")]
     return [line for line in lines if " samples/" in line and ("--topic" in line or "--type" in line)]
 

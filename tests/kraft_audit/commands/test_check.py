@@ -153,8 +153,8 @@ def test_rules_and_explain(kraft_audit) -> None:
     rules = json.loads(kraft_audit("rules", "-o", "json").out)
     assert {"KP001", "KQ001", "KV001"} <= {row["rule"] for row in rules}
     for text in ("KP001", "kp001", "last-replica-standing"):
-        assert kraft_audit("explain", text).out.startswith("KP001 last-replica-standing   critical")
-    ended = kraft_audit("explain", "last-replica")
+        assert kraft_audit("rules", text).out.startswith("KP001 last-replica-standing   critical")
+    ended = kraft_audit("rules", "last-replica")
     assert (ended.code, len(ended.error_lines)) == (2, 1)
     assert "KP001" in ended.err
 

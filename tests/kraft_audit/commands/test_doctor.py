@@ -106,7 +106,7 @@ def test_a_lake(kraft_audit, small_corpus: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(kraft_audit, shell: str) -> None:
-    ended = kraft_audit("completion", shell)
+    ended = kraft_audit("doctor", "--completion", shell)
     assert (ended.code, ended.err) == (0, "")
     assert "_KRAFT_AUDIT_COMPLETE" in ended.out
 

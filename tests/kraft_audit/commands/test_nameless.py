@@ -109,7 +109,7 @@ def test_damage_is_reported_for_every_cluster_that_it_may_hide(small_corpus: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", [["diverge"], ["recover-plan"], ["whatif", "--lose", "13"], ["whatif", "--rack", "r"]]
+    "command", [["quorum", "--diverge"], ["recover-plan"], ["whatif", "--lose", "13"], ["whatif", "--rack", "r"]]
 )
 def test_nothing_reassuring_is_said_of_what_was_not_read(
     kraft_audit, project_root: Path, empty_disk: Path, tmp_path: Path, command: list[str]
@@ -140,8 +140,8 @@ def test_nothing_reassuring_is_said_of_logs_that_contradict_each_other() -> None
 @pytest.mark.slow
 def test_a_cluster_without_an_id_has_one_name(kraft_audit, empty_disk: Path, tmp_path: Path) -> None:
     for command in (
-        *(["check"], ["voters"], ["quorum"], ["diverge"], ["timeline"], ["recover-plan"], ["whatif", "--lose", "1"]),
-        *(["state"], ["partitions"], ["diff", "--from", "0"]),
+        *(["check"], ["quorum"], ["quorum", "--voters"], ["quorum", "--diverge"], ["timeline"], ["recover-plan"]),
+        *(["whatif", "--lose", "1"], ["state"], ["partitions"], ["diff", "--from", "0"]),
     ):
         ended = kraft_audit(*command, empty_disk)
         lines = [*ended.out.splitlines()[:1], *ended.error_lines]

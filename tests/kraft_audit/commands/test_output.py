@@ -183,7 +183,7 @@ def test_a_rule_is_explained_in_the_lines_of_a_terminal(columns: int, monkeypatc
         monkeypatch.setenv("COLUMNS", str(columns))
         for stream in (terminal, pipe):
             monkeypatch.setattr("sys.stdout", stream)
-            assert run_command(["explain", rule]) == 0
+            assert run_command(["rules", rule]) == 0
         lines = terminal.getvalue().splitlines()
         assert all(len(line) <= min(columns, 110) for line in lines if len(line.split()) > 1), lines
         assert terminal.getvalue().split() == pipe.getvalue().split()

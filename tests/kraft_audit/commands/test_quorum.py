@@ -153,3 +153,13 @@ def test_the_upper_bound_is_explained_once_and_by_its_own_record(kraft_audit) ->
     (reported,) = [text for text in cluster["evidence"] if text.startswith("not committed")]
     assert (high, lacking) == (20, [2, 3])
     assert facts(reported) == {"20", "2", "3", "1", "22", "23"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--voters", "--diverge"], ["--nodes", "--status"], ["--diverge", "--branch", "2@27"], ["--voters", "--nodes"]],
+)
+def test_one_view_at_a_time(kraft_audit, options: list[str]) -> None:
+    ended = kraft_audit("quorum", "samples/divergence.tgz", *options)
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1)
+    assert "--voters" in ended.err

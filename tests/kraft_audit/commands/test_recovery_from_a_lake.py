@@ -1,4 +1,4 @@
-"""`rescue-plan`, `rescue` and `restore-kit` on a lake: the answer of the node dirs that it read, also without these.
+"""`rescue --plan`, `rescue` and `restore-kit` on a lake: the answer of the node dirs that it read, also without these.
 
 The witness is the same question about the node dirs themselves, kept beside the test.
 """
@@ -101,7 +101,7 @@ def test_a_lake_alone_answers_as_its_disks_do(kraft_audit: Any, tmp_path: Path) 
     disks = DIVERGENCE / "11-dead-node-diverged"
     lake = lake_of(tmp_path, disks)
     gone = ("--gone", "1,2,3")
-    own, theirs = (answer(kraft_audit, "rescue-plan", path, *gone) for path in (lake, disks))
+    own, theirs = (answer(kraft_audit, "rescue", "--plan", path, *gone) for path in (lake, disks))
     by_node = [{each["copy"]["node_id"]: each for each in ranked(plan)} for plan in (own, theirs)]
     assert by_node[0].keys() == by_node[1].keys() != set()
     for node_id, outcome in by_node[0].items():
@@ -116,13 +116,13 @@ def test_a_lake_alone_answers_as_its_disks_do(kraft_audit: Any, tmp_path: Path) 
 
 def test_without_a_disk_a_voter_is_missing_until_it_is_said_to_be_gone(kraft_audit: Any, tmp_path: Path) -> None:
     lake = lake_of(tmp_path, DIVERGENCE / "12-after-truncation")
-    assert answer(kraft_audit, "rescue-plan", lake, code=1)["verdict"] == "refused"
-    plan = answer(kraft_audit, "rescue-plan", lake, "--gone", "1,2", code=4)
+    assert answer(kraft_audit, "rescue", "--plan", lake, code=1)["verdict"] == "refused"
+    plan = answer(kraft_audit, "rescue", "--plan", lake, "--gone", "1,2", code=4)
     assert plan["next_steps"] == [
         f"Copy the disk of node 3 into a folder to read with --lake {lake}, and ask again.",
         "Is node 3 lost with its disk? Then add --gone 1,2,3.",
     ]
-    assert answer(kraft_audit, "rescue-plan", lake, "--gone", "1,2,3")["verdict"] == "a plan stands"
+    assert answer(kraft_audit, "rescue", "--plan", lake, "--gone", "1,2,3")["verdict"] == "a plan stands"
 
 
 def test_every_secret_of_a_lake_is_a_blank(kraft_audit: Any, tmp_path: Path) -> None:
@@ -145,14 +145,14 @@ def test_what_only_the_lake_still_holds_is_ranked_first(kraft_audit: Any, tmp_pa
     lake = lake_of(tmp_path, story.before)
     as_read = files_of(lake)
     gone = ("--gone", "1,2")
-    with_lake = answer(kraft_audit, "rescue-plan", story.now, *gone, "--lake", lake)
-    with_disks = answer(kraft_audit, "rescue-plan", story.both, *gone)
+    with_lake = answer(kraft_audit, "rescue", "--plan", story.now, *gone, "--lake", lake)
+    with_disks = answer(kraft_audit, "rescue", "--plan", story.both, *gone)
     assert ranked(with_lake) == ranked(with_disks)
     best = with_lake["outcomes"][with_lake["chosen"]]["copy"]
     assert (best["node_id"], best["end_offset"], best["path"]) == (1, story.end, str(lake))
     assert [each["copy"]["node_id"] for each in with_lake["outcomes"]] == [1, 2, 3]
     # The end of the disk that is left is not the end: the disks alone say that they may lose something, the lake what.
-    alone = answer(kraft_audit, "rescue-plan", story.now, *gone)
+    alone = answer(kraft_audit, "rescue", "--plan", story.now, *gone)
     assert (alone["outcomes"][0]["loses"], alone["outcomes"][0]["copy"]["node_id"]) == ([], 3)
     assert "late" in json.dumps(with_lake["outcomes"][2]["loses"])
     assert files_of(lake) == as_read
@@ -163,10 +163,10 @@ def test_real_disks_that_diverged_are_ranked_with_those_of_the_lake(kraft_audit:
     lake = lake_of(tmp_path, DIVERGENCE / "11-dead-node-diverged")
     now = tmp_path / "now"
     shutil.copytree(DIVERGENCE / "11-dead-node-diverged" / "node-2", now / "node-2")
-    plan = answer(kraft_audit, "rescue-plan", now, "--gone", "1,3", "--lake", lake)
+    plan = answer(kraft_audit, "rescue", "--plan", now, "--gone", "1,3", "--lake", lake)
     found = [(each["copy"]["node_id"], each["copy"]["last_epoch"], each["keeps_to"]) for each in plan["outcomes"]]
     assert found == [(1, 3, 52), (3, 3, 52), (11, 3, 52), (2, 2, 27)]
-    alone = answer(kraft_audit, "rescue-plan", now, "--gone", "1,3")
+    alone = answer(kraft_audit, "rescue", "--plan", now, "--gone", "1,3")
     assert alone["outcomes"][0]["copy"]["node_id"] == 2
 
 
@@ -234,7 +234,7 @@ def test_a_lost_suffix_is_restored_from_the_lake(kraft_audit: Any, tmp_path: Pat
     kit = answer(kraft_audit, "restore-kit", story.now, "--only-lost", "--lake", lake)
     assert [each["subject"] for each in kit["commands"]] == ["late", "early", "user bob"]
     if epoch > 1:  # two readings of one lake, and two captures side by side, say the same
-        refused = answer(kraft_audit, "rescue-plan", story.now, "--gone", "1,2", "--lake", lake, code=1)
+        refused = answer(kraft_audit, "rescue", "--plan", story.now, "--gone", "1,2", "--lake", lake, code=1)
         assert "both committed" in refused["reason"]
         witness = answer(kraft_audit, "restore-kit", story.both, "--only-lost")
         assert commands(kit) == commands(witness)
@@ -248,22 +248,22 @@ def test_a_lost_suffix_is_restored_from_the_lake(kraft_audit: Any, tmp_path: Pat
 def test_what_cannot_be_asked_of_a_lake_is_said(kraft_audit: Any, tmp_path: Path) -> None:
     story = LaterLost(tmp_path)
     lake = lake_of(tmp_path, story.before, two=[DIVERGENCE / "12-after-truncation"])
-    several = kraft_audit("rescue-plan", lake)
+    several = kraft_audit("rescue", "--plan", lake)
     assert (several.code, "(one)" in several.err, "(two)" in several.err) == (2, True, True)
-    assert kraft_audit("rescue-plan", lake, "--cluster", "one").code == 1
+    assert kraft_audit("rescue", "--plan", lake, "--cluster", "one").code == 1
     for arguments in (
-        ["rescue-plan", lake, "--cluster", "three"],
-        ["rescue-plan", lake, "--cluster", "one", "--lake", lake],
+        ["rescue", "--plan", lake, "--cluster", "three"],
+        ["rescue", "--plan", lake, "--cluster", "one", "--lake", lake],
         ["restore-kit", lake, "--cluster", "one", "--out", lake / "kit"],
         ["rescue", story.now, "--lake", lake, "--from", "3", "--out", lake / "new"],
     ):
         assert kraft_audit(*arguments).code == 2, arguments
-    no_lake = kraft_audit("rescue-plan", story.now, "--lake", tmp_path / "none")
+    no_lake = kraft_audit("rescue", "--plan", story.now, "--lake", tmp_path / "none")
     assert (no_lake.code, "no such folder" in no_lake.err) == (3, True)
     stranger = tmp_path / "stranger"
     log = RestorableLog(timestamp_ms=1_600_000_000_000).start(1)
     write_node(stranger, 9, log.content, directory_id="A" * 22)
-    refused = kraft_audit("rescue-plan", stranger, "--lake", lake)
+    refused = kraft_audit("rescue", "--plan", stranger, "--lake", lake)
     assert (refused.code, "other histories" in refused.err) == (2, True)
     checked = kraft_audit("check", lake)
     assert (checked.code, "a lake, not log dirs" in checked.err) == (3, True)

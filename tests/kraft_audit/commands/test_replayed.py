@@ -187,7 +187,7 @@ def test_partitions_of_one_topic(kraft_audit) -> None:
 
 
 def test_voters_report_the_reverted_change(kraft_audit) -> None:
-    rows = json.loads(kraft_audit("voters", f"{SMALL_CORPUS}/uncommitted-voter-change", "-o", "json").out)
+    rows = json.loads(kraft_audit("quorum", "--voters", f"{SMALL_CORPUS}/uncommitted-voter-change", "-o", "json").out)
     reported = [
         (row["from_offset"], [v["voter_id"] for v in row["voters"]], row["ended_by"], row["committed"]) for row in rows
     ]
@@ -197,11 +197,11 @@ def test_voters_report_the_reverted_change(kraft_audit) -> None:
         (29, [1, 2, 3, 4], "superseded", True),
         (33, [2, 3, 4], "in_effect", True),
     ]
-    assert "+4-" in kraft_audit("voters", f"{SMALL_CORPUS}/uncommitted-voter-change").out
+    assert "+4-" in kraft_audit("quorum", "--voters", f"{SMALL_CORPUS}/uncommitted-voter-change").out
 
 
 def test_diverge_shows_both_records_and_who_holds_them(kraft_audit) -> None:
-    (row,) = json.loads(kraft_audit("diverge", f"{SMALL_CORPUS}/divergence", "-o", "json").out)
+    (row,) = json.loads(kraft_audit("quorum", "--diverge", f"{SMALL_CORPUS}/divergence", "-o", "json").out)
     assert (row["offset"], row["epochs"], row["canonical"]) == (27, [2, 3], [False, True])
     assert row["to_offsets"] == [36, 58]
     assert {(holder["node_id"], holder["capture"]) for holder in row["held_by"][0]} >= {(2, "11-dead-node-diverged")}
@@ -211,15 +211,15 @@ def test_diverge_shows_both_records_and_who_holds_them(kraft_audit) -> None:
     }
     assert [record["leader_epoch"] for record in row["records"]] == [2, 3]
     assert row["records"][1]["record_type"] == "LEADER_CHANGE"
-    text = kraft_audit("diverge", f"{SMALL_CORPUS}/divergence").out
+    text = kraft_audit("quorum", "--diverge", f"{SMALL_CORPUS}/divergence").out
     assert "offset 27: 2 histories" in text
     assert "node 2 (10-uncommitted-suffix-live, 11-dead-node-diverged)" in text
 
 
 def test_a_lagging_replica_does_not_differ(kraft_audit) -> None:
-    ended = kraft_audit("diverge", f"{SMALL_CORPUS}/divergence/10-uncommitted-suffix-live")
+    ended = kraft_audit("quorum", "--diverge", f"{SMALL_CORPUS}/divergence/10-uncommitted-suffix-live")
     assert "no two captured logs differ" in ended.out
-    assert kraft_audit("diverge", f"{SMALL_CORPUS}/elr", "-o", "json").out == "[]\n"
+    assert kraft_audit("quorum", "--diverge", f"{SMALL_CORPUS}/elr", "-o", "json").out == "[]\n"
 
 
 def test_the_timeline_has_who_leads_and_who_is_in_service(kraft_audit) -> None:
@@ -235,7 +235,7 @@ def test_the_timeline_has_who_leads_and_who_is_in_service(kraft_audit) -> None:
 
 def test_the_timeline_distinguishes_a_removed_leader_from_a_voter(kraft_audit) -> None:
     rows = json.loads(kraft_audit("timeline", f"{SMALL_CORPUS}/dynamic-quorum", "-o", "json").out)
-    voters = json.loads(kraft_audit("voters", f"{SMALL_CORPUS}/dynamic-quorum", "-o", "json").out)[-1]
+    voters = json.loads(kraft_audit("quorum", "--voters", f"{SMALL_CORPUS}/dynamic-quorum", "-o", "json").out)[-1]
     at_the_end = {int(node) for node, mark in rows[-1]["nodes"].items() if mark in ("L", "V")}
     assert at_the_end == {voter["voter_id"] for voter in voters["voters"]}
     reverted = [
@@ -294,14 +294,14 @@ def test_a_capture_with_a_superscript_in_its_name(kraft_audit, tmp_path: Path) -
     assert (ended.code, ended.err) == (0, "")
 
 
-COMMANDS = ["state", "partitions", "voters", "diverge", "timeline", "check", "whatif", "recover-plan"]
+COMMANDS = ["state", "partitions", "quorum --voters", "quorum --diverge", "timeline", "check", "whatif", "recover-plan"]
 
 
 def tell(kraft_audit, command: str, path: Path) -> None:
     """Runs a command for people and for programs; whatever lies there, it ends well and says something."""
     options = {"check": ["--fail-on", "never"], "whatif": ["--lose", "11"]}.get(command, [])
     for output in ("table", "json"):
-        ended = kraft_audit(command, path, *options, "-o", output)
+        ended = kraft_audit(*command.split(), path, *options, "-o", output)
         assert (ended.code, ended.err) == (0, ""), path
         assert ended.out
         if output == "json":

@@ -115,9 +115,9 @@ def test_nothing_is_written_where_the_plan_does_not_stand(kraft_audit, one_left:
 
 
 def test_the_copy_says_which_of_two_histories_is_meant(kraft_audit, captured_logs: Path, tmp_path: Path) -> None:
-    """Both have one cluster id, so `rescue-plan` can name no --cluster: its command works as printed all the same."""
+    """Both have one cluster id, so `rescue --plan` can name no --cluster: its command works as printed all the same."""
     path = captured_logs / "split" / "03-stopped"
-    printed = kraft_audit("rescue-plan", path, "--gone", "1").out
+    printed = kraft_audit("rescue", "--plan", path, "--gone", "1").out
     (command,) = [line.partition("kraft-audit ")[2] for line in printed.splitlines() if "kraft-audit rescue " in line]
     words = shlex.split(command.replace("NODE", "5").replace("HOST:PORT", "c5.example:9093"))
     words[words.index("--out") + 1] = str(tmp_path / "new")
@@ -189,7 +189,7 @@ def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audi
     shutil.copytree(f"{LEFT}/node-11", brokers / "node-11")
 
     def asked(path: Path, gone: str, *more: str) -> tuple[dict[str, Any], str]:
-        plan = json.loads(kraft_audit("rescue-plan", path, "--gone", gone, "-o", "json").out)
+        plan = json.loads(kraft_audit("rescue", "--plan", path, "--gone", gone, "-o", "json").out)
         arguments = ["--gone", gone, "--from", "3", "--out", tmp_path / f"{path.name}-{len(gone)}", "-o", "json"]
         written = json.loads(kraft_audit("rescue", path, *arguments, *more).out)
         texts = [[step["text"], *step["commands"]] for step in written["procedure"]]
@@ -200,11 +200,11 @@ def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audi
     assert plan["outcomes"][0]["unknown_from"] == plan["low"]
     assert "Leave the brokers that run" not in procedure
     assert procedure.index("Stop all brokers, 11 (") < procedure.index("add the node dirs of broker 11")
-    assert f"kraft-audit rescue-plan {voters} --gone 1,2,3" in procedure
+    assert f"kraft-audit rescue --plan {voters} --gone 1,2,3" in procedure
     unknown = 'kraft-audit restore-kit "$RESCUED_DIR" --old-disks "$OLD_DISKS" --only-lost --internal-topics'
     assert procedure.index("Keep clients away") < procedure.index("brokers' backed-up dirs") < procedure.index(unknown)
     one, _ = asked(voters / "node-3", "1,2")
-    assert one["asked_again"] == 'kraft-audit rescue-plan "$OLD_DISKS" --gone 1,2', "a node dir holds no other"
+    assert one["asked_again"] == 'kraft-audit rescue --plan "$OLD_DISKS" --gone 1,2', "a node dir holds no other"
 
     plan, procedure = asked(brokers, "1,2,3")
     assert (plan["is_end_proven"], plan["high"], plan["outcomes"][0]["unknown_from"]) == (True, plan["low"], None)
@@ -240,7 +240,7 @@ def test_brokers_start_in_the_order_that_the_rescued_state_wants(kraft_audit, tm
 def test_plan_and_procedure_name_the_same_disks(kraft_audit, tmp_path: Path) -> None:
     """Those that were read and are not said to be gone: no other can be copied."""
     words = ["samples/divergence.tgz", "--gone", "1,2"]
-    plan = kraft_audit("rescue-plan", *words).out
+    plan = kraft_audit("rescue", "--plan", *words).out
     assert "Copy the metadata logs of nodes 3 and 11 before anything starts" in plan
     ended = kraft_audit("rescue", *words, "--from", "3", "--out", tmp_path / "new")
     assert "2.    If the metadata log of node 3 or 11 changed after it was copied, copy it again" in ended.out

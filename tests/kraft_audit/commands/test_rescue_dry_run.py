@@ -25,7 +25,7 @@ def log_dir(folder: Path, node: str) -> Path:
 
 def planned(command: Any, path: Path, gone: str) -> tuple[dict[str, Any], list[str]]:
     """The plan, and the words of the command that it prints to build the dir."""
-    plan = json.loads(command("rescue-plan", path, "--gone", gone, "-o", "json").out)
+    plan = json.loads(command("rescue", "--plan", path, "--gone", gone, "-o", "json").out)
     (line,) = [step for step in plan["next_steps"] if "kraft-audit rescue " in step]
     return plan, shlex.split(line.partition("kraft-audit ")[2])
 

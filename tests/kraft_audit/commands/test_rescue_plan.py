@@ -1,4 +1,4 @@
-"""`rescue-plan`: its verdicts on real disks, its exit codes, and that what it prints can be pasted."""
+"""`rescue --plan`: its verdicts on real disks, its exit codes, and that what it prints can be pasted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import shlex
 import shutil
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.builders.captures import SAMPLES, SMALL_CORPUS
 
@@ -20,7 +22,7 @@ def captured(out: Path, capture: str, *nodes: str) -> Path:
 
 
 def planned(kraft_audit: Any, *arguments: object) -> tuple[int, dict[str, Any]]:
-    ended = kraft_audit("rescue-plan", *arguments, "-o", "json")
+    ended = kraft_audit("rescue", "--plan", *arguments, "-o", "json")
     return ended.code, json.loads(ended.out)
 
 
@@ -54,7 +56,7 @@ def test_a_log_without_meta_properties_is_to_be_named(kraft_audit, tmp_path: Pat
     meta = (folder / "node-3" / "meta.properties").read_text()
     (cluster_id,) = [line.partition("=")[2] for line in meta.splitlines() if line.startswith("cluster.id=")]
     (folder / "node-3" / "meta.properties").unlink()
-    say = f"{folder}/node-3 has no meta.properties: say whose log it is: kraft-audit rescue-plan {folder} --as"
+    say = f"{folder}/node-3 has no meta.properties: say whose log it is: kraft-audit rescue --plan {folder} --as"
     assert planned(kraft_audit, folder)[1]["next_steps"] == [f"{say} CLUSTER=NODE"]
     code, plan = planned(kraft_audit, folder, "--gone", "1,2")
     assert (code, plan["next_steps"]) == (4, [f"{say} CLUSTER=NODE --gone 1,2"])
@@ -83,12 +85,12 @@ def test_one_of_three_that_is_left_is_the_plan(kraft_audit, tmp_path: Path) -> N
 def test_the_command_that_builds_the_dir_is_printed(kraft_audit, tmp_path: Path, monkeypatch) -> None:
     """And runs as printed, with the copy that the plan chose; of a broker's copy with blanks for what it cannot be."""
     folder = captured(tmp_path / "one", "12-after-truncation", "node-3", "node-11")
-    (build,) = pasted(kraft_audit("rescue-plan", folder, "--gone", "1,2").out)
+    (build,) = pasted(kraft_audit("rescue", "--plan", folder, "--gone", "1,2").out)
     monkeypatch.chdir(tmp_path)
     assert kraft_audit(*build).code == 0
     declared = json.loads((tmp_path / "rescued-3" / "rescue.json").read_text())
     assert (declared["node"]["node_id"], declared["plan"]["gone"]) == (3, [1, 2])
-    (build,) = pasted(kraft_audit("rescue-plan", folder / "node-11", "--gone", "1,2,3").out)
+    (build,) = pasted(kraft_audit("rescue", "--plan", folder / "node-11", "--gone", "1,2,3").out)
     assert kraft_audit(*build).code == 2, "NODE is a blank"
     blanks = {"NODE": "9", "HOST:PORT": "c9.example:9093"}
     assert kraft_audit(*(blanks.get(word, word) for word in build)).code == 0
@@ -96,7 +98,7 @@ def test_the_command_that_builds_the_dir_is_printed(kraft_audit, tmp_path: Path,
 
 
 def test_the_only_voter_cannot_be_named_as_lost_while_its_disk_is_there(kraft_audit) -> None:
-    (advice,) = pasted(kraft_audit("rescue-plan", SAMPLES / "elr-29-stopped.tgz").out)
+    (advice,) = pasted(kraft_audit("rescue", "--plan", SAMPLES / "elr-29-stopped.tgz").out)
     assert advice[0] == "may-i"
     assert kraft_audit(*advice).code == 0
 
@@ -134,6 +136,21 @@ def test_a_longer_log_of_an_older_epoch_is_ranked_below(kraft_audit, tmp_path: P
 def test_check_names_the_plan_where_a_majority_is_lost(kraft_audit, tmp_path: Path) -> None:
     folder = captured(tmp_path / "one", "12-after-truncation", "node-3")
     out = kraft_audit("check", folder, "--gone", "1,2").out
-    (advice,) = [words for words in pasted(out) if words[0] == "rescue-plan"]
-    assert advice == ["rescue-plan", str(folder), "--gone", "1,2"]
+    (advice,) = [words for words in pasted(out) if words[:2] == ["rescue", "--plan"]]
+    assert advice == ["rescue", "--plan", str(folder), "--gone", "1,2"]
     assert kraft_audit(*advice).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--plan", "--from", "3"], "leave out --from"),
+        (["--plan", "--out", "new", "--dynamic"], "leave out --out, --static"),
+        (["--out", "new"], "--from NODE and --out DIR"),
+        (["--from", "3"], "--plan says which"),
+    ],
+)
+def test_a_plan_writes_nothing_and_a_rescue_needs_both(kraft_audit: Any, options: list[str], named: str) -> None:
+    ended = kraft_audit("rescue", SAMPLES / "divergence.tgz", "--gone", "1,2", *options)
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1)
+    assert named in ended.err

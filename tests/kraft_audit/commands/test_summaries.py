@@ -74,8 +74,8 @@ def test_of_many_clusters_there_is_a_line_each(kraft_audit, fleet: Path) -> None
 
 @pytest.mark.parametrize("format_", ["table", "json", "jsonl", "csv"])
 def test_incidents_are_given_in_every_format(kraft_audit, format_: str) -> None:
-    ended = kraft_audit("incidents", "samples/elr-06-kill-13-last-replica.tgz", "-o", format_)
-    assert ended.code == 0
+    ended = kraft_audit("check", "--incidents", "samples/elr-06-kill-13-last-replica.tgz", "-o", format_)
+    assert ended.code == 1, "as `check` without it"
     if format_ == "table":
         title, heading, newest, *_ = ended.out.splitlines()
         assert title == "SPA6Lw-19VaaSAxl6jMkhw"
@@ -97,3 +97,9 @@ def test_incidents_are_given_in_every_format(kraft_audit, format_: str) -> None:
         checked = json.loads(kraft_audit("check", "samples/elr-06-kill-13-last-replica.tgz", "-o", "json").out)
         ids = {row["finding_id"] for row in checked if row["rule"] in ("KP001", "KP002") and not row["is_over"]}
         assert ids & set(rows[0]["finding_ids"])
+
+
+@pytest.mark.parametrize("options", [["--findings"], ["--rule", "KP001"], ["-o", "sarif"], ["-o", "ocsf"]])
+def test_incidents_are_no_findings(kraft_audit, options: list[str]) -> None:
+    ended = kraft_audit("check", "--incidents", "samples/divergence.tgz", *options)
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1)

@@ -1,4 +1,4 @@
-"""`tables`: what a lake holds, equal to what `dump` shows of the same logs."""
+"""`lake tables`: what a lake holds, equal to what `dump` shows of the same logs."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def lake(tmp_path_factory: pytest.TempPathFactory, project_root: Path) -> Path:
 
 @pytest.mark.slow  # a lake is made first
 def test_tables_are_counted_and_shown(kraft_audit, lake: Path) -> None:
-    reported = {row["table"]: row for row in json.loads(kraft_audit("tables", lake, "-o", "json").out)}
+    reported = {row["table"]: row for row in json.loads(kraft_audit("lake", "tables", lake, "-o", "json").out)}
     assert reported["records"]["rows"] == len(
         kraft_audit("dump", f"{SMALL_CORPUS}/torn-write", "-o", "jsonl").out.splitlines()
     )
     assert reported["decode_errors"]["rows"] == 1
     assert reported["decode_errors"]["sample"][0]["reason"] == "TORN_TAIL"
     assert all(len(row["sample"]) <= 3 for row in reported.values())
-    text = kraft_audit("tables", lake, "--rows", "1").out
+    text = kraft_audit("lake", "tables", lake, "--rows", "1").out
     assert f"records: {reported['records']['rows']:,} rows" in text
     assert "TORN_TAIL" in text
 
 
 @pytest.mark.slow
 def test_rows_are_bounded(kraft_audit, lake: Path) -> None:
-    assert kraft_audit("tables", lake, "--rows", "-1").code == 2
-    assert kraft_audit("tables", lake, "--rows", "0").code == 0
+    assert kraft_audit("lake", "tables", lake, "--rows", "-1").code == 2
+    assert kraft_audit("lake", "tables", lake, "--rows", "0").code == 0
 
 
 def test_every_table_of_a_plan_is_shown_by_columns_that_report_something() -> None:

@@ -123,7 +123,7 @@ def test_what_was_written_and_is_not_canonical_is_an_event(kraft_audit, small_co
 def test_without_a_canonical_log_both_branches_are_reported(kraft_audit, tmp_path: Path) -> None:
     assert kraft_audit("simulate", "two-leaders-one-epoch", "--seed", "1", "--out", tmp_path / "made").code == 0
     parted = [row for row in timeline_rows(kraft_audit, tmp_path / "made") if row["event"] == "branch"]
-    (divergence,) = json.loads(kraft_audit("diverge", tmp_path / "made", "-o", "json").out)
+    (divergence,) = json.loads(kraft_audit("quorum", "--diverge", tmp_path / "made", "-o", "json").out)
     assert divergence["canonical"] == [False, False]
     assert [(row["offset"], row["epoch"]) for row in parted] == [(divergence["offset"], 2)] * 2
     held = [sorted({str(holder["node_id"]) for holder in holders}) for holders in divergence["held_by"]]

@@ -144,5 +144,5 @@ def test_two_leaders_of_one_epoch_lead_on_to_a_plan(cases: Path) -> None:
     assert lines[1] == (
         "NEXT Start nothing. Offsets 0–33 of epoch 2 (topics audit, billing and orders) live only on nodes 11 and 12: "
         "keep these disks, and keep 1, 2 and 3 stopped. To go on with their log:   "
-        "kraft-audit rescue-plan PATH --branch 2@0:11"
+        "kraft-audit rescue --plan PATH --branch 2@0:11"
     )

@@ -62,7 +62,7 @@ def test_a_finding_shows_its_worst_subject_why_what_to_do_and_the_next_steps(bui
     assert advice.count(when(T0 + 300_000, T0)) == 2, "when each of the two left the ISR"
     assert facts(advice) == {"11", "12", "13", *facts(when(T0 + 300_000, T0))}
     assert facts(summary) == {"2", "0", "KP001", "13", "--lose"}
-    for step in ("explain KP001", "timeline incident.tgz", "whatif incident.tgz --lose 13"):
+    for step in ("rules KP001", "timeline incident.tgz", "whatif incident.tgz --lose 13"):
         assert step in summary
 
 
@@ -160,7 +160,7 @@ def test_the_next_steps_can_be_pasted_whatever_the_path(build: HistoryBuilder, p
     *_, summary = [line.text for line in check_lines(history, check(history, only=["KP001"]), path=path)]
     steps = summary.partition("   ")[2].split(" · ")
     given = [json.loads(subprocess.check_output(["/bin/sh", "-c", f"{ECHO} {step}"])) for step in steps]
-    assert given == [["explain", "KP001"], ["timeline", path], ["whatif", path, "--lose", "13"]]
+    assert given == [["rules", "KP001"], ["timeline", path], ["whatif", path, "--lose", "13"]]
 
 
 def test_undecided_and_waived_are_counted(build: HistoryBuilder) -> None:

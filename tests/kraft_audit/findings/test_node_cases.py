@@ -59,7 +59,7 @@ ASKED = [
         "1-controllers-formatted",
         "start 1 --stopped 11,12",
         1,
-        "No voter holds them any more; which other disk does: kraft-audit rescue-plan",
+        "No voter holds them any more; which other disk does: kraft-audit rescue --plan",
     ),
     ("foreign-cluster-id", "s11", "start 3", 1, "names cluster kQHv733NQIew9aw9uCXnDA"),
     ("foreign-cluster-id", "s6", "start 3", 1, "names cluster 9z_aU6Y3L2BpoqWcmcV-nw=="),
@@ -137,7 +137,7 @@ def test_where_every_voter_is_empty_the_brokers_disks_are_named_and_no_voters(
         "NEXT        Do not start nodes 1 or 2: the others are no majority. Copy every disk before anything else."
         in lines
     )
-    assert any(line.endswith(f"   kraft-audit rescue-plan {capture} --gone 1,2,3") for line in lines)
+    assert any(line.endswith(f"   kraft-audit rescue --plan {capture} --gone 1,2,3") for line in lines)
 
 
 def test_voters_that_name_none_are_started_one_by_one_after_all_were_stopped(kraft_audit: Any, cases: Path) -> None:

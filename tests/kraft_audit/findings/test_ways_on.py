@@ -2,7 +2,7 @@
 
 Every command of `check` and of what it leads to is run as printed. The witness is the graph of these commands alone: a
 command is an answer where `may-i` says yes or no, or what to copy or to do on Kafka, `quorum` leaves no node undecided,
-`rescue-plan` has a plan, or `state` shows one. From every other command a way of printed commands leads to an answer,
+`rescue --plan` has a plan, or `state` shows one. From every other command a way of printed commands leads to an answer,
 and none of them is refused.
 """
 
@@ -20,7 +20,7 @@ import pytest
 from kraft_audit.replay.branch_choice import ChosenBranch
 from kraft_engine.scenarios.scenario import load
 
-COMMAND = re.compile(r"kraft-audit (?:check|diverge|quorum|may-i|rescue-plan|state|voters|timeline)\b[^`;)\n]*")
+COMMAND = re.compile(r"kraft-audit (?:check|quorum|may-i|rescue --plan|state|timeline)\b[^`;)\n]*")
 UNDECIDED_ROW = re.compile(r"^(?:controller|broker) \d+ .*\bundecided\b", re.MULTILINE)
 CASES = (
     ("controllers-emptied", "2-controllers-up-broker-11-running"),
@@ -28,7 +28,7 @@ CASES = (
     ("static-scale-out-may-i", "2-new-pair-leads"),
 )
 SCENARIOS = sorted(name for name, scenario in load().items() if {"KQ002", "KQ003"} & set(scenario.raises))
-FIRST = ("check", "quorum", "rescue-plan", "may-i start 1", "state", "diverge")
+FIRST = ("check", "quorum", "rescue --plan", "may-i start 1", "state", "quorum --diverge")
 COMMANDS_MAX = 80
 
 
@@ -57,16 +57,17 @@ def graph_of(run: Callable[..., Any], path: Path) -> tuple[dict[str, list[str]],
         leads_to[line] = commands_of(said, quoted)
         waiting += leads_to[line]
         is_decided = ended.code in (0, 1) or re.search(r"Copy |kafka-metadata-quorum|kafka-storage", said)
-        is_decided = is_decided if name == "may-i" else name == "quorum" and not UNDECIDED_ROW.search(said)
+        if name != "may-i":
+            is_decided = name == "quorum" and "--diverge" not in words and not UNDECIDED_ROW.search(said)
         is_decided = is_decided or "no two captured logs differ" in said
-        if is_decided or (name in ("rescue-plan", "state") and ended.code == 0):
+        if is_decided or (name in ("rescue", "state") and ended.code == 0):
             answers.add(line)
     assert len(leads_to) < COMMANDS_MAX, sorted(leads_to)
     return leads_to, answers
 
 
 def without_answer(leads_to: dict[str, list[str]], answers: set[str]) -> list[str]:
-    """The commands from which no way leads to an answer; `diverge` says that no logs differ, which is one, too."""
+    """The commands from which no way leads to an answer; that no logs differ, as `quorum --diverge` says, is one."""
     reaching = set(answers)
     while more := {line for line, following in leads_to.items() if line not in reaching and reaching & set(following)}:
         reaching |= more
@@ -111,8 +112,8 @@ def test_a_branch_leads_to_a_rescue_without_the_disks_of_the_other(
     """The plan and the rescue by --branch are those by --gone; what the new log holds is no part of them."""
     shutil.unpack_archive(cases / "controllers-emptied" / "in.tgz", tmp_path / "in")
     path = tmp_path / "in" / "3-all-up"
-    named = kraft_audit("rescue-plan", path, "--branch", "2@0:11")
-    gone = kraft_audit("rescue-plan", path, "--gone", "1,2,3")
+    named = kraft_audit("rescue", "--plan", path, "--branch", "2@0:11")
+    gone = kraft_audit("rescue", "--plan", path, "--gone", "1,2,3")
     assert (named.code, gone.code) == (0, 0)
     copies = [line for line in named.out.splitlines() if line.startswith("COPY")]
     assert copies == [line for line in gone.out.splitlines() if line.startswith("COPY")]
@@ -141,9 +142,9 @@ def test_a_node_of_another_log_stays_stopped(kraft_audit: Any, cases: Path) -> N
     ("step", "named"),
     [
         ("kraft-audit may-i start 1 logs --stopped 2", "kraft-audit may-i start 1 logs --branch 2@0:1 --stopped 2"),
-        ("Ask: kraft-audit rescue-plan logs", "Ask: kraft-audit rescue-plan logs --branch 2@0:1"),
-        ("kraft-audit diverge logs", "kraft-audit diverge logs"),
-        ("kraft-audit rescue-plan logs --branch 2@0:9", "kraft-audit rescue-plan logs --branch 2@0:9"),
+        ("Ask: kraft-audit rescue --plan logs", "Ask: kraft-audit rescue --plan logs --branch 2@0:1"),
+        ("kraft-audit quorum --diverge logs", "kraft-audit quorum --diverge logs"),
+        ("kraft-audit rescue --plan logs --branch 2@0:9", "kraft-audit rescue --plan logs --branch 2@0:9"),
         ("Copy it below logs, then: kraft-audit may-i wipe 1 logs", None),
         ("kraft-audit may-i start 1 logs-2", "kraft-audit may-i start 1 logs-2"),
     ],

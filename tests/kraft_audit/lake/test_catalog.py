@@ -149,7 +149,7 @@ def test_a_quote_in_the_address_is_refused() -> None:
 
 
 def test_a_catalog_elsewhere_reaches_no_path_of_this_machine(lake: DeltaLake, kraft_audit: Command) -> None:
-    ended = kraft_audit("register", lake.uri, "--catalog", "unity")
+    ended = kraft_audit("lake", "register", lake.uri, "--catalog", "unity")
     assert ended.code == 3
     assert "expected an address" in ended.err
 
@@ -157,18 +157,19 @@ def test_a_catalog_elsewhere_reaches_no_path_of_this_machine(lake: DeltaLake, kr
 def test_the_command_writes_a_file_for_each_view(
     lake: DeltaLake, present: list[str], kraft_audit: Command, tmp_path: Path
 ) -> None:
-    ended = kraft_audit("register", lake.uri, "--catalog", "duckdb", "--out", tmp_path / "catalog", "--output", "json")
+    words = ("lake", "register", lake.uri, "--catalog", "duckdb", "--out", tmp_path / "catalog")
+    ended = kraft_audit(*words, "--output", "json")
     assert ended.code == 0, ended.err
     names = {path.stem for path in (tmp_path / "catalog" / "views").iterdir()}
     assert names == set(views(str, present))
     assert (tmp_path / "catalog" / "tables.sql").read_text().count("delta_scan(") == len(present)
-    again = kraft_audit("register", lake.uri, "--catalog", "duckdb", "--out", tmp_path / "catalog")
+    again = kraft_audit(*words)
     assert again.code == 2
 
 
 def test_catalogs_of_the_command_are_those_of_the_lake(lake: DeltaLake, kraft_audit: Command) -> None:
     assert get_args(Catalog) == tuple(DIALECTS)
     assert set(OF_SPARK) == {name for name, dialect in DIALECTS.items() if dialect == "spark"}
-    refused = kraft_audit("register", lake.uri, "--catalog", "trino", "--execute")
+    refused = kraft_audit("lake", "register", lake.uri, "--catalog", "trino", "--execute")
     assert refused.code == 2
     assert "Spark cannot write to trino" in refused.err

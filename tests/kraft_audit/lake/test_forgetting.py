@@ -101,7 +101,7 @@ def verdicts(lake: str) -> list[tuple[str, str, bool, int]]:
 
 
 def exported(lake: str, cluster: str, out: Path) -> dict[str, bytes]:
-    assert run_command(["export", lake, "--cluster", cluster, "--out", str(out)]) == 0
+    assert run_command(["lake", "export", lake, "--cluster", cluster, "--out", str(out)]) == 0
     return {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*") if file.is_file()}
 
 

@@ -1,6 +1,6 @@
 """What a picture says of logs that parted, disks that were emptied and times without a commit.
 
-Witnesses are the engine, which knows what happened, and the comparison of disks that `diverge` makes.
+Witnesses are the engine, which knows what happened, and the comparison of disks that `quorum --diverge` makes.
 """
 
 from __future__ import annotations

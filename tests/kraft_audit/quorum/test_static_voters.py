@@ -140,7 +140,7 @@ def test_voters_names_what_each_set_is_known_by(kraft_audit: Any, name: str, tmp
     files = [line for line in newest["named_by"] if line.startswith("quorum-state")]
     last = sorted((path for path in tmp_path.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)[-1]
     assert [line.rpartition(" since ")[2] for line in files] == [last.name]
-    shown = kraft_audit("voters", tmp_path).out
+    shown = kraft_audit("quorum", "--voters", tmp_path).out
     assert re.search(rf"{newest['from_epoch']} .* static .* in_effect .*LeaderChange", shown)
 
 
@@ -150,7 +150,7 @@ def test_a_scaled_out_quorum_counts_the_voters_that_its_leader_went_by(kraft_aud
     checked = kraft_audit("check", path)
     assert "3 of 3 voters captured" in checked.out.splitlines()[0]
     assert "KQ006" not in kraft_audit("check", path, "--findings", "--include-resolved").out
-    sets = json.loads(kraft_audit("voters", path, "--output", "json").out)
+    sets = json.loads(kraft_audit("quorum", "--voters", path, "--output", "json").out)
     shown = [(row["ended_by"], [each["voter_id"] for each in row["voters"]], row["named_by"][1]) for row in sets]
     assert shown == [
         ("in_effect", [1, 2, 3], "quorum-state of nodes 1, 2, 3 and 11 since 2-new-pair-leads"),

@@ -61,7 +61,7 @@ def test_an_altered_disk_is_asked_about(tmp_path: Path, kraft_audit: Any) -> Non
         write_node(tmp_path, node, (altered if node == 3 else log).content)
     found = [f for f in newest_history(tmp_path).check(only=["KQ022"]) if f.status is Status.RAISED]
     for finding in found:
-        if "diverge" not in finding.what_to_do and "Copy the disks" not in finding.what_to_do:
+        if "--diverge" not in finding.what_to_do and "Copy the disks" not in finding.what_to_do:
             assert pasted(finding) == ["may-i", "format", "3", str(tmp_path)]
             assert kraft_audit(*pasted(finding)).code in (0, 1, 4)
     assert found
@@ -79,7 +79,7 @@ def test_a_quorum_that_stopped_names_what_to_ask(kraft_audit: Any, tmp_path: Pat
     with audit.open(str(folder), gone=gone) as clusters:
         (cluster,) = clusters
         (finding,) = [f for f in cluster.check(only=[rule]) if f.status is Status.RAISED]
-    expected = ["may-i", "start", "3"] if rule == "KQ023" else ["rescue-plan"]
+    expected = ["may-i", "start", "3"] if rule == "KQ023" else ["rescue", "--plan"]
     command = pasted(finding)
     assert command[: len(expected)] == expected
     assert str(folder) in command

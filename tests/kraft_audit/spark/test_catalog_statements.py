@@ -1,4 +1,4 @@
-"""What `register` prints, executed in Spark's catalog: the permanent views give what DataFusion gives."""
+"""What `lake register` prints, executed in Spark's catalog: the permanent views give what DataFusion gives."""
 
 from __future__ import annotations
 

@@ -129,10 +129,10 @@ def test_one_broken_table_is_reported_and_the_others_are_kept_up(lake: str) -> N
 @pytest.mark.slow
 def test_the_command(lake: str, capsys: pytest.CaptureFixture[str], project_root: Path, tmp_path: Path) -> None:
     conf = str(project_root / "conf" / "maintain.yaml")
-    assert run_command(["maintain", lake, "--conf", conf, "--dry-run", "--output", "json"]) == 0
+    assert run_command(["lake", "maintain", lake, "--conf", conf, "--dry-run", "--output", "json"]) == 0
     reported = {row["table"]: row for row in json.loads(capsys.readouterr().out)}
     assert reported["records"]["layout"] == "would join 3 small files"
-    assert run_command(["maintain", str(tmp_path)]) == 3
+    assert run_command(["lake", "maintain", str(tmp_path)]) == 3
     assert "no lake" in capsys.readouterr().err
 
 

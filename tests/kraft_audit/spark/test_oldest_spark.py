@@ -119,13 +119,13 @@ def test_format_kraft_on_the_oldest(oldest_python: Path, project_root: Path, sam
 def test_a_lake_in_the_oldest_catalog(
     oldest_python: Path, project_root: Path, samples: Path, make_fleet: Callable[..., FleetSettings], tmp_path: Path
 ) -> None:
-    """`register --catalog hive --execute`: every statement is one of that Spark."""
+    """`lake register --catalog hive --execute`: every statement is one of that Spark."""
     fleet = make_fleet({"mini": [samples / SAMPLES[0]]})
     local = ran(sys.executable, project_root, "-m", "kraft_audit", "run", tmp_path / "fleet.yaml", "--engine", "local")
     assert local.returncode == 0, local.stderr[-4000:]
     conf = tmp_path / "catalog.conf"
     conf.write_text(f"spark.sql.warehouse.dir {tmp_path / 'warehouse'}\n")
-    command = ("-m", "kraft_audit", "register", fleet.lake, "--catalog", "hive", "--execute", "--spark-conf", conf)
-    done = ran(oldest_python, project_root, *command)
+    command = ("lake", "register", fleet.lake, "--catalog", "hive", "--execute", "--spark-conf", conf)
+    done = ran(oldest_python, project_root, "-m", "kraft_audit", *command)
     assert done.returncode == 0, done.stderr[-4000:]
     shutil.rmtree(tmp_path / "warehouse", ignore_errors=True)

@@ -87,14 +87,14 @@ def test_what_cannot_be_is_said_in_one_line(lake: str, tmp_path: Path, capsys: p
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("keep me")
-    assert ended("export", lake, "--cluster", "elr", "--out", full)[0] == 2
+    assert ended("lake", "export", lake, "--cluster", "elr", "--out", full)[0] == 2
     assert [path.name for path in full.iterdir()] == ["mine"]
     for code, words, arguments in (
-        (2, "above --from", ("export", lake, "--from", "7", "--to", "7", "--out", tmp_path / "x")),
-        (2, "no cluster 'absent': there are", ("export", lake, "--cluster", "absent", "--out", tmp_path / "x")),
-        (2, "more than one cluster: there are", ("export", lake, "--out", tmp_path / "x")),
-        (3, "nothing between", ("export", lake, "--cluster", "elr", "--from", "9999", "--out", tmp_path / "x")),
-        (3, "no such folder", ("export", tmp_path / "nowhere", "--out", tmp_path / "x")),
+        (2, "above --from", ("lake", "export", lake, "--from", "7", "--to", "7", "--out", tmp_path / "x")),
+        (2, "no cluster 'absent': there are", ("lake", "export", lake, "--cluster", "absent", "--out", tmp_path / "x")),
+        (2, "more than one cluster: there are", ("lake", "export", lake, "--out", tmp_path / "x")),
+        (3, "nothing between", ("lake", "export", lake, "--cluster", "elr", "--from", "9999", "--out", tmp_path / "x")),
+        (3, "no such folder", ("lake", "export", tmp_path / "nowhere", "--out", tmp_path / "x")),
         (2, "--from archive with --lake LAKE", ("run", "--from", "archive")),
         (3, "there is no archive", ("run", "--from", "archive", "--lake", tmp_path / "nowhere")),
     ):
@@ -109,7 +109,7 @@ def test_what_cannot_be_is_said_in_one_line(lake: str, tmp_path: Path, capsys: p
 @pytest.mark.slow
 def test_kafkas_own_tool_reads_an_export(lake: str, small_corpus: Path, tmp_path: Path, kafka_classpath: str) -> None:
     """Every batch valid; the same lines as of the original, but for secrets, and CRCs where there were some."""
-    assert run_command(["export", lake, "--cluster", "elr", "--out", str(tmp_path / "exported")]) == 0
+    assert run_command(["lake", "export", lake, "--cluster", "elr", "--out", str(tmp_path / "exported")]) == 0
     segment = "__cluster_metadata-0/00000000000000000000.log"
     nodes = sorted((small_corpus / "elr" / "29-stopped").glob(f"*/{segment}"), key=lambda path: path.stat().st_size)
     texts = []

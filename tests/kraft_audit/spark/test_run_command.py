@@ -60,10 +60,10 @@ def test_what_is_in_a_lake_is_shown_without_java(
 ) -> None:
     fleet = make_fleet({"a": [small_corpus / "torn-write"]})
     without_spark.run(fleet)
-    ended = kraft_audit("tables", fleet.lake, JAVA_HOME="/nonexistent", PATH="/nonexistent")
+    ended = kraft_audit("lake", "tables", fleet.lake, JAVA_HOME="/nonexistent", PATH="/nonexistent")
     assert ended.returncode == 0, ended.stderr
     assert "TORN_TAIL" in ended.stdout
-    missing = kraft_audit("tables", fleet.lake + "-none")
+    missing = kraft_audit("lake", "tables", fleet.lake + "-none")
     assert (missing.returncode, missing.stdout) == (3, "")
     assert len(missing.stderr.splitlines()) == 1
 

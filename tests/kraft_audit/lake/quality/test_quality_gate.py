@@ -305,14 +305,14 @@ def test_a_cluster_that_was_not_read_is_a_warning(
 
 @pytest.mark.ci
 def test_the_command_keeps_a_page_with_the_run_and_closes(lake: DeltaLake, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["quality", lake.uri, "--output", "json"]) == 0
+    assert run_command(["lake", "quality", lake.uri, "--output", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in document} == {"ok"}
     assert {"batches", "records", "captures", "fleet"} <= {row["table"] for row in document}
     index = Path(lake.uri, "_quality", "plan-00000001", "index.html")
     assert "Quality gate: open" in index.read_text()
     rewrite(lake, "records", lambda rows: [*rows, rows[0]])
-    assert run_command(["quality", lake.uri, "--docs", ""]) == 1
+    assert run_command(["lake", "quality", lake.uri, "--docs", ""]) == 1
     shown = capsys.readouterr()
     assert "critical" in shown.out
     assert "critical: records.repeated_keys:" in shown.err

@@ -71,7 +71,7 @@ def test_no_voter_is_formatted_whose_loss_ends_the_quorum(
     assert answer["verdict"] == expected
     assert "could never elect a leader again" in answer["reason"]
     lost = ",".join(sorted({*gone, str(node)}))
-    assert answer["next_steps"][1].endswith(f"kraft-audit rescue-plan {folder} --gone {lost}")
+    assert answer["next_steps"][1].endswith(f"kraft-audit rescue --plan {folder} --gone {lost}")
 
 
 def test_a_new_node_is_formatted_to_follow(kraft_audit: Command, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_standalone_is_refused_beside_voters_and_over_a_log(kraft_audit: Command
         assert (answer["verdict"], answer["standalone"]) == ("no", True)
         assert f"second quorum beside {others} of the same cluster.id" in answer["reason"]
         assert answer["next_steps"][1:] == [
-            f"To go on from a copy of the log instead: kraft-audit rescue-plan {folder}",
+            f"To go on from a copy of the log instead: kraft-audit rescue --plan {folder}",
             f"Are {others.replace('voters', 'nodes')} lost with their disks? "
             f"Then add --gone {others.removeprefix('voters ').replace(' and ', ',').replace(', ', ',')}.",
         ]
