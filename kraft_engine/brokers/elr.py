@@ -22,8 +22,8 @@ class Release:
     """Which of the known bugs a release has (KAFKA-19522 and others), and which metadata.versions it supports."""
 
     __slots__ = (
-        "dead_last_known_leader", "directories_wipe_elr", "name", "newest_version", "old_last_known_elr",
-        "oldest_version", "pre_vote", "truncation_rewinds_voters", "watermark_waits",
+        "dead_last_known_leader", "directories_wipe_elr", "elects_among_voters_only", "name", "newest_version",
+        "old_last_known_elr", "oldest_version", "pre_vote", "truncation_rewinds_voters", "watermark_waits",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -34,6 +34,8 @@ class Release:
         self.directories_wipe_elr = number <= (4, 2, 0)
         # For min ISR members (KAFKA-15583).
         self.watermark_waits = number >= (3, 7, 0)
+        # Until KAFKA-16526, the first part of KIP-853 to be released.
+        self.elects_among_voters_only = number < (3, 8)
         # KIP-996.
         self.pre_vote = number >= (4, 0, 0)
         self.truncation_rewinds_voters = number >= (4, 4, 0)

@@ -1,27 +1,22 @@
-"""Elections: pre-votes, votes, the two epoch messages, resignation (KIP-595, KIP-996)."""
+"""Elections: pre-votes, votes, resignation (KIP-595, KIP-996)."""
 
 from __future__ import annotations
 
 from kraft_engine.consensus import raft
+from kraft_engine.consensus.epoch_messages import names_me, outsider_error
 from kraft_engine.consensus.follower import fetch_from_someone
 from kraft_engine.consensus.leader import become_leader
 from kraft_engine.consensus.messages import (
     FENCED_LEADER_EPOCH,
     INCONSISTENT_CLUSTER_ID,
     INVALID_REQUEST,
-    NONE,
-    NOT_VOTER,
     UNSUPPORTED_VERSION,
-    BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
-    EndQuorumEpochResponse,
     KeyedEndQuorumEpochRequest,
     VoteRequest,
     VoteResponse,
 )
 from kraft_engine.consensus.raft import CANDIDATE, FOLLOWER, LEADER, PROSPECTIVE, RESIGNED, UNATTACHED, RaftNode
-from kraft_engine.consensus.raft_settings import Settings
 from kraft_engine.consensus.serving import is_stranger
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY, ReplicaKey, VoterSet
 
@@ -31,11 +26,6 @@ def log_is_up_to_date(node: RaftNode, last_epoch: int, last_offset: int) -> bool
     if not node.switches.voter_log_must_be_up_to_date:
         return True
     return (last_epoch, last_offset) >= (node.log.last_epoch, node.log.end_offset)
-
-
-def names_me(node: RaftNode, voter: ReplicaKey) -> bool:
-    """Whether the request names this node as its voter; an unknown directory id matches on id alone."""
-    return voter[0] == node.id and voter[1] in (NO_DIRECTORY, node.directory)
 
 
 def handle_vote(node: RaftNode, source: int, correlation: int, request: VoteRequest) -> None:
@@ -76,7 +66,9 @@ def _vote_request_error(node: RaftNode, request: VoteRequest) -> str:
         return INVALID_REQUEST
     if request.replica_epoch < node.epoch and node.switches.voter_fences_old_epochs:
         return FENCED_LEADER_EPOCH
-    return UNSUPPORTED_VERSION if request.pre_vote and not node.settings.pre_vote else NONE
+    if request.pre_vote and not node.settings.pre_vote:
+        return UNSUPPORTED_VERSION
+    return outsider_error(node, request.replica[0])
 
 
 def _grants(node: RaftNode, request: VoteRequest) -> bool:
@@ -190,87 +182,6 @@ def lose_pre_vote(node: RaftNode) -> None:
         node.become_follower(node.epoch, node.had_leader_id)
     else:
         node.become_unattached(node.epoch)
-
-
-def _learn_epoch(node: RaftNode, request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> str:
-    """Adopts the epoch and the leader that a request names. Returns why it does not, NONE where it does."""
-    if is_stranger(node, request.cluster_id):
-        return INCONSISTENT_CLUSTER_ID
-    if request.leader_epoch < node.epoch:
-        return FENCED_LEADER_EPOCH
-    node.learn(request.leader_epoch, request.leader_id)
-    return NONE
-
-
-def handle_begin_epoch(node: RaftNode, source: int, correlation: int, request: BeginQuorumEpochRequest) -> None:
-    error = _learn_epoch(node, request)
-    if error == NONE:
-        if not names_me(node, request.voter):
-            error = node.membership.wrong_voter_error
-        elif node.membership.refuses_epochs_as_observer and not node.is_voter:
-            error = NOT_VOTER
-    node.reply(source, correlation, BeginQuorumEpochResponse(error, node.leader_id, node.epoch))
-
-
-def handle_begin_epoch_response(
-    node: RaftNode, source: int, correlation: int, response: BeginQuorumEpochResponse
-) -> None:
-    node.learn(response.leader_epoch, response.leader_id)
-    # NOT_VOTER is asked again when the next BeginQuorumEpoch is due.
-    if node.leader is not None and response.error not in (NONE, NOT_VOTER):
-        node.back_off(source)
-
-
-def handle_end_epoch(node: RaftNode, source: int, correlation: int, request: EndQuorumEpochRequest) -> None:
-    error = _learn_epoch(node, request)
-    if error == NONE:
-        if isinstance(request, KeyedEndQuorumEpochRequest) and not names_me(node, request.voter):
-            # KIP-856, EndQuorumEpoch, Handling: "INVALID_REQUEST when the voter ID and UUID doesn't match."
-            error = node.membership.wrong_voter_error
-        elif node.role == FOLLOWER and node.leader_id == request.leader_id and node.is_voter:
-            _prepare_election(node, request)
-        elif node.membership.refuses_epochs_as_observer and not node.is_voter:
-            error = NOT_VOTER
-    node.reply(source, correlation, EndQuorumEpochResponse(error, node.leader_id, node.epoch))
-
-
-def _prepare_election(node: RaftNode, request: EndQuorumEpochRequest) -> None:
-    """The first preferred successor stands at once, the others after a back-off by their place."""
-    node.fetched_once = False
-    try:
-        position = request.preferred_candidates.index(node.key)
-    except ValueError:
-        position = len(request.preferred_candidates)
-    backoff_us = _successor_backoff_us(position, len(request.preferred_candidates), node.settings)
-    node.deadline_us = min(node.deadline_us, node.world.now_us + backoff_us)
-
-
-def _successor_backoff_us(position: int, count: int, settings: Settings) -> int:
-    """None for the first, then doubling up to the limit (KafkaRaftClient.strictExponentialElectionBackoffMs)."""
-    limit_us = settings.election_backoff_max_us
-    if position == 0 and count:
-        return 0
-    if position >= count:
-        return limit_us
-    return min(limit_us, (limit_us >> (count - 1)) << (position - 1))
-
-
-def handle_end_epoch_response(node: RaftNode, source: int, correlation: int, response: EndQuorumEpochResponse) -> None:
-    is_answered = response.error in (NONE, NOT_VOTER) or _is_unreachable_voter(node, source, response.error)
-    if not is_answered and response.leader_epoch <= node.epoch:
-        node.back_off(source)
-        return
-    node.learn(response.leader_epoch, response.leader_id)
-    if node.role == RESIGNED:
-        node.in_flight[source] = (-1, raft.NEVER)
-
-
-def _is_unreachable_voter(node: RaftNode, source: int, error: str) -> bool:
-    """Whether the address belongs to another replica than the voter, and to no second voter: asking again is futile."""
-    voters = node.voters
-    if error != node.membership.wrong_voter_error or not node.membership.end_epoch_names_voter or voters is None:
-        return False
-    return sum(node.addresses.slot_of(id) == source for id in voters.ids) < 2  # noqa: A001
 
 
 # Polls
@@ -389,11 +300,6 @@ raft.HANDLERS.update(
     {
         VoteRequest: handle_vote,
         VoteResponse: handle_vote_response,
-        BeginQuorumEpochRequest: handle_begin_epoch,
-        BeginQuorumEpochResponse: handle_begin_epoch_response,
-        EndQuorumEpochRequest: handle_end_epoch,
-        KeyedEndQuorumEpochRequest: handle_end_epoch,
-        EndQuorumEpochResponse: handle_end_epoch_response,
     }
 )
 raft.POLLS[UNATTACHED] = poll_unattached

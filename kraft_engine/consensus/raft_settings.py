@@ -24,6 +24,7 @@ class Settings:
         "cluster_id",
         "election_backoff_max_us",
         "election_timeout_us",
+        "elects_among_voters_only",
         "fetch_batch_count",
         "fetch_max_wait_us",
         "fetch_timeout_us",
@@ -59,5 +60,9 @@ class Settings:
         # Up to 4.3 a replica that cuts its log does not read the voter records that replace what it cut, up to the end
         # that it had (KRaftControlRecordStateMachine.truncateNewEntries leaves nextOffset as it is). A restart does.
         self.truncation_rewinds_voters = True
+        # Up to 3.7 a node that is no voter, or that hears from one that is none, refuses Vote, BeginQuorumEpoch and
+        # EndQuorumEpoch. From 3.8 on it answers both (KIP-853: a voter may not have read yet that it, or the
+        # candidate, is one).
+        self.elects_among_voters_only = False
         self.fetch_batch_count = 16
         self.snapshot_chunk_count = 2

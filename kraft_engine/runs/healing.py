@@ -11,6 +11,7 @@ from collections.abc import Callable
 from kraft_engine.brokers.image import Image
 from kraft_engine.brokers.machine import KafkaMachine
 from kraft_engine.brokers.partition import NO_LEADER, Partition
+from kraft_engine.consensus.epoch_messages import outsider_error
 from kraft_engine.consensus.leader import append
 from kraft_engine.consensus.raft import ROLE_NAMES, RaftNode
 from kraft_engine.consensus.voter_sets import NO_DIRECTORY
@@ -203,5 +204,6 @@ def _could_win(cluster: Cluster, node: RaftNode) -> bool:
             continue
         log = process.disk.log
         is_not_ahead = (log.last_epoch, log.end_offset) <= (node.log.last_epoch, node.log.end_offset)
-        granting += is_not_ahead and voter.membership.may_vote_for(voter, node.key)
+        may_vote = voter.membership.may_vote_for(voter, node.key) and not outsider_error(voter, node.id)
+        granting += is_not_ahead and may_vote
     return granting >= voters.majority

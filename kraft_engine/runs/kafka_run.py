@@ -65,6 +65,7 @@ class KafkaRun:
         bootstrap.release = Release(release)
         self.invariants = RaftInvariants(self.world)
         settings = Settings(CLUSTER_ID, pre_vote=bootstrap.release.pre_vote)
+        settings.elects_among_voters_only = bootstrap.release.elects_among_voters_only
         settings.append_linger_us = chance.choose((25, 25, 25, 100)) * MS
         settings.max_batch_bytes = chance.choose((8 << 20, 8 << 20, 1_000))
         settings.max_batch_records = chance.choose((10_000, 10_000, 10_000, 5))

@@ -65,8 +65,10 @@ class Stage:
         from kraft_codec.text.java_text import uuid_text
 
         drawn = uuid_text(self.world.chance.uuid())
-        self.settings = Settings(cluster_id or drawn, pre_vote=Release(release).pre_vote)
-        self.settings.truncation_rewinds_voters = Release(release).truncation_rewinds_voters
+        rules_of_release = Release(release)
+        self.settings = Settings(cluster_id or drawn, pre_vote=rules_of_release.pre_vote)
+        self.settings.truncation_rewinds_voters = rules_of_release.truncation_rewinds_voters
+        self.settings.elects_among_voters_only = rules_of_release.elects_among_voters_only
         self.invariants = RaftInvariants(self.world)
         self.cluster = Cluster(
             self.world,
@@ -83,7 +85,7 @@ class Stage:
         # Stories elect as they need to.
         self.partitions.operations.unclean_is_asked = True
         self.bootstrap = Bootstrap(metadata_version, elr=elr, static_min_isr=static_min_isr)
-        self.bootstrap.release = Release(release)
+        self.bootstrap.release = rules_of_release
         self.machine = KafkaMachine(self.cluster, self.bootstrap, self.partitions)
         if follows_losses:
             self.machine.follow_losses()

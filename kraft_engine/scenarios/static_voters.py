@@ -96,6 +96,47 @@ def static_growth(stage: Stage) -> None:
         stage.capture(f"of-{count}")
 
 
+@scenario(
+    "static-outsider-elected",
+    "A fourth controller is configured as a voter, which the other three do not know. They elect it (3.8 and later).",
+    raises=("KB006", "KV007", "KV011", "KV017"),
+    release="3.8.1",
+    metadata_version=20,
+)
+def static_outsider_elected(stage: Stage) -> None:
+    _outsider_stands(stage)
+    stage.until(lambda: stage.leader().id == 4, "the election of controller 4")
+    stage.run_ms(5_000)
+    stage.capture("elected")
+
+
+@scenario(
+    "static-outsider-refused",
+    "A fourth controller is configured as a voter, which the other three do not know. They refuse it (up to 3.7).",
+    raises=("KB006", "KV011", "KV017"),
+    release="3.7.2",
+    metadata_version=19,
+)
+def static_outsider_refused(stage: Stage) -> None:
+    _outsider_stands(stage)
+    stage.run_ms(20_000)
+    stage.capture("refused")
+
+
+def _outsider_stands(stage: Stage) -> None:
+    """Controller 4 follows a quorum of three as an observer, is cut off for a while, and asks for votes after that."""
+    stage.controllers(1, 2, 3, static=True)
+    stage.settle()
+    stage.invariants.damage("another controller.quorum.voters", node=4)
+    stage.configure_voters((4,), (1, 2, 3, 4))
+    stage.start(4)
+    stage.until(lambda: stage.caught_up(4), "controller 4 catching up")
+    epoch = stage.leader().epoch
+    stage.isolate(4)
+    stage.until(lambda: stage.node(4).epoch > epoch, "controller 4 standing")
+    stage.heal()
+
+
 def _write_alone(stage: Stage, *voters: int) -> None:
     """A static quorum of these voters, with a few records that all of them hold."""
     stage.controllers(*voters, static=True)

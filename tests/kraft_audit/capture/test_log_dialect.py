@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,22 @@ def test_a_log_of_each_dialect_is_dumped_alike_without_the_option(
         assert plain.out.count("\n") > 10
         others = [kraft_audit(*command, "--dialect", other).out for other in Dialect if other is not dialect]
         assert named.out not in others
+
+
+@pytest.mark.parametrize(("scenario", "dialect"), [item for item in SCENARIOS.items() if "kip" in item[0]])
+def test_a_draft_that_nobody_named_is_no_corrupt_batch(
+    scenario: str, dialect: Dialect, kraft_audit: Any, tmp_path: Path
+) -> None:
+    """Its control records are damaged only for a reader that takes them for Kafka's."""
+    simulate(scenario, 1, tmp_path / "run")
+    checked = kraft_audit("check", tmp_path / "run", "--rule", "KQ008", "--output", "json")
+    assert (checked.code, json.loads(checked.out)) == (0, [])
+    statuses = {}
+    for named in ("", dialect, Dialect.KIP853):
+        with audit.open(str(tmp_path / "run"), **({"dialect": named} if named else {})) as clusters:
+            (cluster,) = clusters
+            statuses[named] = {finding.status for finding in cluster.check(only=["KQ008"])}
+    assert statuses == {"": {Status.CLEAR}, dialect: {Status.CLEAR}, Dialect.KIP853: {Status.RAISED}}
 
 
 @pytest.mark.parametrize(
