@@ -23,9 +23,12 @@ from typer.models import ArgumentInfo
 
 from kraft_audit.commands.completion import COMPLETE_VARIABLE
 from kraft_audit.commands.ending import UsageError, complain
+from kraft_audit.commands.help_text import CommandWithHelp
 from kraft_audit.commands.refused_arguments import usage_text
+from kraft_audit.commands.wide_option import WIDE, has_wide
 from kraft_audit.text.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_UNREADABLE, EXIT_USAGE
 from kraft_audit.text.status_line import status_line
+from kraft_audit.text.terminal import all_columns
 from kraft_audit.text.watched_work import erase
 from kraft_codec.errors import ChoiceError, CodecError, InputError, MissingPackageError
 
@@ -91,7 +94,7 @@ def function_of(command: str) -> Callable[..., int | None]:
 def _class_of(command: str) -> type[TyperCommand]:
     """How a command's words are read: as its module says, where it says so."""
     module = import_module(f"kraft_audit.commands.{command.replace('-', '_')}")
-    read: type[TyperCommand] = getattr(module, "COMMAND_CLASS", TyperCommand)
+    read: type[TyperCommand] = getattr(module, "COMMAND_CLASS", CommandWithHelp)
     return read
 
 
@@ -128,7 +131,8 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
                 if isinstance(given.get("path"), list):
                     given["path"] = _one_path(given["path"])
                 options[name] = group(**given)
-            with nullcontext() if _is_quiet(options) else status_line(sys.stderr):
+            shows_progress = nullcontext() if _is_quiet(options) else status_line(sys.stderr)
+            with shows_progress, all_columns(options.pop(WIDE.name, False)):
                 code = command(**options)
             sys.stdout.flush()
             return code or 0
@@ -175,7 +179,8 @@ def _parameters(
     ]
     shared = [parameter for group in groups.values() for parameter in _shared(group)]
     first = [parameter for parameter in own if groups and _is_argument(parameter)]
-    return [*first, *shared[:1], *(parameter for parameter in own if parameter not in first), *shared[1:]]
+    rest = [parameter for parameter in own if parameter not in first]
+    return [*first, *shared[:1], *rest, *([WIDE] if has_wide(command) else []), *shared[1:]]
 
 
 def _one_path(paths: list[str]) -> str:

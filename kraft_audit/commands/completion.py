@@ -28,5 +28,4 @@ def completion(
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell)
-    for line in script.splitlines():
-        Output().text(line)
+    Output().line(script)

@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from kraft_audit.commands.arguments import JudgedLogs, OutputFormat
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.wide_option import prints_tables
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import when
 
-COLUMNS: Final = table_columns("severity state from to headline effects rules", wide="headline effects")
+COLUMNS: Final = table_columns("severity state from to headline effects rules", wide="headline effects rules")
 
 
+@prints_tables
 def incidents(logs: JudgedLogs, output: OutputFormat = Format.TABLE) -> int:
     """List incidents, open ones first: broker stops, lost brokers, epochs without a leader, a stopped quorum.
 

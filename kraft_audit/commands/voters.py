@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kraft_audit.commands.arguments import ConfiguredLogs, OutputFormat
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.wide_option import prints_tables
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import LISTED_MAX, committed_text, pasted_ids, time_text
 
@@ -21,9 +22,11 @@ COLUMNS: Final = table_columns(
         "named_by": "named by",
     },
     wide="change named_by",
+    dropped="kraft_version from_epoch source ended_by",
 )
 
 
+@prints_tables
 def voters(logs: ConfiguredLogs, output: OutputFormat = Format.TABLE) -> int:
     """Show the history of the voter set: every change on every branch, including reverted changes.
 

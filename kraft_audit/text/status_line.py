@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Final
 
-from kraft_audit.text.output import neutral, terminal_columns
+from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import plural
+from kraft_audit.text.terminal import COLUMNS_UNKNOWN, line_columns
 from kraft_audit.text.watched_work import BytesRead, watched_by
 
 SHOWN_AFTER_S: Final = 2.0
@@ -68,7 +69,7 @@ class StatusLine:
                 return
             self._drawn_next_s = now + UPDATE_S
             self._is_drawn = True
-            self._stream.write(ERASED + _fitting(self._parts(), terminal_columns(self._stream) - 1))
+            self._stream.write(ERASED + _fitting(self._parts(), (line_columns(self._stream) or COLUMNS_UNKNOWN) - 1))
             self._stream.flush()
 
     def erase(self) -> None:
