@@ -20,7 +20,7 @@ from kraft_audit.commands.arguments import (
     who_in_words,
 )
 from kraft_audit.commands.results import Results, remark_on_key
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import any_of, time_text
 

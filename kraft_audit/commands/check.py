@@ -9,7 +9,7 @@ import typer
 
 from kraft_audit.commands.arguments import JudgedLogs, rule_id, time_option
 from kraft_audit.commands.results import Results
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.rules.rule_model import Severity
 from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED, EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns

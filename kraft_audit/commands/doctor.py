@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, OutputFormat
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.exit_codes import EXIT_FINDINGS
 from kraft_audit.text.output import Format, Output, table_columns
 from kraft_codec.errors import InputError

@@ -13,9 +13,10 @@ import typer
 
 from kraft_audit.commands.arguments import Logs, OutputFormat, check_range
 from kraft_audit.commands.ending import UsageError, complain, remark
-from kraft_audit.commands.results import open_logs, remark_on_key
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.results import counted, open_logs, remark_on_key
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, Output, ShownColumn, neutral, table_columns
+from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import CodecError
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect
 
@@ -199,7 +200,7 @@ def _dump_rows(
     from kraft_audit.tables.bronze import BRONZE
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for cluster in clusters:
+        for cluster in counted(clusters):
             rows = cluster.bronze(
                 {table, "decode_errors"},
                 redactor=_revealing() if reveal_secrets else None,
@@ -286,7 +287,7 @@ def _dump_as_kafka(clusters: Clusters, *, reveal_secrets: bool) -> None:
     from kraft_codec.text.dump_text import dump_lines
 
     out = Output()
-    for cluster in clusters:
+    for cluster in counted(clusters):
         redactor = None if reveal_secrets else cluster.redactor()
         for replica in cluster.plan.replicas:
             for file in replica.files:
@@ -294,6 +295,7 @@ def _dump_as_kafka(clusters: Clusters, *, reveal_secrets: bool) -> None:
                     continue
                 inner = f"{replica.path}/{file.name}" if replica.path else file.name
                 shown = path_as_given(cluster, inner)
+                doing(f"dumping {shown}")
                 try:
                     with cluster.storage.open(inner) as source:
                         for line in dump_lines(source, shown, dialect=cluster.plan.read_as, redactor=redactor):

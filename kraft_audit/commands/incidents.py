@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kraft_audit.commands.arguments import JudgedLogs, OutputFormat
 from kraft_audit.commands.results import Results
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import when
 

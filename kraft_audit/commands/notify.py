@@ -9,7 +9,7 @@ import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
 

@@ -19,7 +19,7 @@ from kraft_audit.commands.arguments import (
 from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, neutral, table_columns
 from kraft_audit.text.readable import cause_text, shown_cluster_id, time_text
 

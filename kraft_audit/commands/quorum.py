@@ -11,8 +11,8 @@ import typer
 from kraft_audit.commands.arguments import NodeLogs, OutputFormat
 from kraft_audit.commands.branch_option import BranchOption, branch_of, on_branch
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.results import Results, open_logs
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.results import Results, counted, open_logs
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, Output, neutral, table_columns
 from kraft_audit.text.readable import committed_text, nouns, shown_cluster_id, time_text, when
 
@@ -114,7 +114,7 @@ def quorum(
         asked = [
             # First: what it reads `quorum` need not read again.
             (None if status or replication else _permissions(cluster, logs, len(clusters)), cluster)
-            for cluster in on_branch(clusters.with_capture(logs.capture), named, logs.capture)
+            for cluster in counted(on_branch(clusters.with_capture(logs.capture), named, logs.capture))
         ]
         quorums = [
             (cluster.quorum(capture=logs.capture), permissions, cluster.branch) for permissions, cluster in asked

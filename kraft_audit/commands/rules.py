@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kraft_audit.commands.arguments import OutputFormat
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, Output, table_columns
 
 COLUMNS: Final = table_columns("rule name severity raised_when", {"raised_when": "raised when"}, wide="raised_when")

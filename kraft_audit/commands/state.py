@@ -12,7 +12,7 @@ from kraft_audit.commands.arguments import POINT, POINT_HELP, ConfiguredLogs, Ou
 from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, remark_on_key
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, OutputRow, table_columns
 
 if TYPE_CHECKING:

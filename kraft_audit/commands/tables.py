@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, Json, Output, table_columns
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from kraft_audit.commands.arguments import (
 from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results, remark_on_key
-from kraft_audit.commands.wide_option import prints_tables
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, ShownColumn
 from kraft_audit.text.readable import time_text
 from kraft_codec.errors import InputError

@@ -11,8 +11,8 @@ import typer
 from kraft_audit.commands.arguments import Logs, OutputFormat
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
-from kraft_audit.commands.wide_option import prints_tables
 from kraft_audit.text.output import Format, Output, OutputRow, table_columns
 from kraft_audit.text.readable import when
 
