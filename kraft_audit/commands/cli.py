@@ -25,7 +25,7 @@ from kraft_audit.commands.completion import COMPLETE_VARIABLE
 from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.help_text import CommandWithHelp
 from kraft_audit.commands.refused_arguments import usage_text
-from kraft_audit.commands.terminal_options import QUIET, WIDE, terminal_options
+from kraft_audit.commands.terminal_options import QUIET_OPTION, WIDE_OPTION, terminal_options
 from kraft_audit.text.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_UNREADABLE, EXIT_USAGE
 from kraft_audit.text.status_line import status_line
 from kraft_audit.text.terminal import all_columns
@@ -131,7 +131,7 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
                 if isinstance(given.get("path"), list):
                     given["path"] = _one_path(given["path"])
                 options[name] = group(**given)
-            has_all_columns = all_columns(options.pop(WIDE.name, False))
+            has_all_columns = all_columns(options.pop(WIDE_OPTION.name, False))
             with has_all_columns, _progress(command, options):
                 code = command(**options)
             sys.stdout.flush()
@@ -165,9 +165,11 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
 
 def _progress(command: Callable[..., Any], options: dict[str, Any]) -> AbstractContextManager[None]:
     """What shows how far a command is: nothing where its own --quiet, or that of shared options, was given."""
-    is_quiet = any(getattr(value, QUIET.name, name == QUIET.name and value) for name, value in options.items())
-    if QUIET.name not in inspect.signature(command).parameters:
-        options.pop(QUIET.name, None)
+    is_quiet = any(
+        getattr(value, QUIET_OPTION.name, name == QUIET_OPTION.name and value) for name, value in options.items()
+    )
+    if QUIET_OPTION.name not in inspect.signature(command).parameters:
+        options.pop(QUIET_OPTION.name, None)
     return nullcontext() if is_quiet else status_line(sys.stderr, f"running {command.__name__.replace('_', '-')}")
 
 

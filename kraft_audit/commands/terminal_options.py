@@ -12,13 +12,13 @@ from kraft_audit.commands.arguments import Quiet
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _MARK: Final = "prints_tables"
-WIDE: Final = inspect.Parameter(
+WIDE_OPTION: Final = inspect.Parameter(
     "wide",
     inspect.Parameter.KEYWORD_ONLY,
     default=False,
     annotation=Annotated[bool, typer.Option("--wide", help="Show all columns, in several lines a row if need be.")],
 )
-QUIET: Final = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
+QUIET_OPTION: Final = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
 
 
 def prints_tables(command: _Command) -> _Command:
@@ -30,5 +30,5 @@ def prints_tables(command: _Command) -> _Command:
 def terminal_options(command: Callable[..., Any], own: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
     """Those that a command takes beside its own."""
     names = {parameter.name for parameter in own}
-    asked = [*([WIDE] if getattr(command, _MARK, False) else []), QUIET]
+    asked = [*([WIDE_OPTION] if getattr(command, _MARK, False) else []), QUIET_OPTION]
     return [parameter for parameter in asked if parameter.name not in names]

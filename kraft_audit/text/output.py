@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from kraft_audit.text.readable import plural
-from kraft_audit.text.table_layout import Column, layout, longest_word
+from kraft_audit.text.table_layout import ColumnNeed, layout, longest_word
 from kraft_audit.text.terminal import line_columns, shows_all_columns
 from kraft_audit.text.watched_work import erase
 from kraft_audit.text.wrapping import wrapped, wrapped_script
@@ -344,12 +344,12 @@ def _cells(row: OutputRow, columns: Sequence[ShownColumn]) -> list[str]:
     return [abridged(to_cell(row.get(column.name))) for column in columns]
 
 
-def _column(place: int, shown: ShownColumn, rows: Sequence[OutputRow], cells: Sequence[Sequence[str]]) -> Column:
+def _column(place: int, shown: ShownColumn, rows: Sequence[OutputRow], cells: Sequence[Sequence[str]]) -> ColumnNeed:
     """What a column needs for its title and the cells of these rows."""
     limit = sys.maxsize if shown.is_wide else CELL_CHARACTERS_MAX
     width = max(len(shown.title), *(min(len(row[place]), limit) for row in cells))
     least = max(longest_word(row[place]) for row in cells)
-    return Column(place, width, least, _is_number([row.get(shown.name) for row in rows]), shown.is_wide)
+    return ColumnNeed(place, width, least, _is_number([row.get(shown.name) for row in rows]), shown.is_wide)
 
 
 def _is_number(values: Sequence[Any]) -> bool:

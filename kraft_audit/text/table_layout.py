@@ -23,7 +23,7 @@ _WORD: Final = re.compile("[^ ,]*,|[^ ,]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnNeed:
     """What a column needs: `width` for its cells as they are, `least` for its longest word.
 
     A wide column holds sentences, which may stand below their row.
@@ -54,7 +54,7 @@ class Layout:
     than its columns have room for has a layout of its own; a word that is longer than a line stands alone.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnNeed, ...]
     bands: tuple[tuple[Slot, ...], ...]
     room: int | None
 
@@ -86,11 +86,11 @@ def _overflows(band: Sequence[Slot], pieces: Sequence[Sequence[str]]) -> bool:
     )
 
 
-def _needed(column: Column, cell: str) -> Column:
+def _needed(column: ColumnNeed, cell: str) -> ColumnNeed:
     return replace(column, width=max(column.width, len(cell)), least=max(column.least, longest_word(cell)))
 
 
-def layout(columns: Sequence[Column], room: int | None, dropped: Sequence[int] = ()) -> Layout:
+def layout(columns: Sequence[ColumnNeed], room: int | None, dropped: Sequence[int] = ()) -> Layout:
     """Columns in lines of `room` characters; None is a line of any length.
 
     The columns at the places `dropped` are left out, in this order, until all but wide ones fit in one line. Where
@@ -111,13 +111,13 @@ def layout(columns: Sequence[Column], room: int | None, dropped: Sequence[int] =
     return Layout(kept, _bands(squeezed, room), room)
 
 
-def _excess(columns: Sequence[Column], room: int) -> int:
+def _excess(columns: Sequence[ColumnNeed], room: int) -> int:
     """How much longer than a line the columns are, up to the last one that must not stand below its row."""
     end = max((number for number, column in enumerate(columns, start=1) if not column.is_wide), default=0)
     return sum(max(column.width, column.least) + len(GAP) for column in columns[:end]) - len(GAP) - room
 
 
-def _squeezed(columns: Sequence[Column], room: int, narrowest: int) -> tuple[Column, ...]:
+def _squeezed(columns: Sequence[ColumnNeed], room: int, narrowest: int) -> tuple[ColumnNeed, ...]:
     """The columns with less width for texts, where they do not fit: the widest one first."""
     squeezed = list(columns)
     for column in sorted(columns, key=lambda column: -column.width):
@@ -127,7 +127,7 @@ def _squeezed(columns: Sequence[Column], room: int, narrowest: int) -> tuple[Col
     return tuple(squeezed)
 
 
-def _bands(columns: Sequence[Column], room: int) -> tuple[tuple[Slot, ...], ...]:
+def _bands(columns: Sequence[ColumnNeed], room: int) -> tuple[tuple[Slot, ...], ...]:
     bands: list[list[Slot]] = [[]]
     used = 0
     for column in columns:

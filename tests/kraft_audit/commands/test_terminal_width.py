@@ -167,9 +167,9 @@ def too_long(plain: str, columns: int) -> list[str]:
 
 def has_wide(command: str) -> bool:
     from kraft_audit.commands.cli import function_of
-    from kraft_audit.commands.terminal_options import WIDE, terminal_options
+    from kraft_audit.commands.terminal_options import WIDE_OPTION, terminal_options
 
-    return WIDE in terminal_options(function_of(command), [])
+    return WIDE_OPTION in terminal_options(function_of(command), [])
 
 
 def test_the_lines_name_every_command() -> None:
