@@ -27,6 +27,8 @@ from tests.builders.captures import (  # noqa: E402
 )
 from tests.builders.kafka_jars import kafka_classpath, kafka_test_classpath  # noqa: E402
 
+os.environ.pop("COLUMNS", None)  # of the terminal that the tests were started from: it would break the lines in pipes
+
 MARKERS_THAT_NEED_MORE = {"spark", "kafka", "ci", "slow", "drill", "long"}
 
 settings.register_profile("quick", max_examples=50, deadline=None)

@@ -20,6 +20,7 @@ from kraft_audit.commands.arguments import (
     who_in_words,
 )
 from kraft_audit.commands.results import Results, remark_on_key
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import any_of, time_text
 
@@ -32,10 +33,13 @@ KEYS: Final = (
 )
 TITLES: Final = {"time": "time (UTC)"}
 COLUMNS: Final = table_columns("offset time change", TITLES, wide="change")
-COLUMNS_WITH_WHO: Final = table_columns("offset time who confidence change", TITLES, wide="change")
+COLUMNS_WITH_WHO: Final = table_columns(
+    "offset time who confidence change", TITLES, wide="change", dropped="confidence"
+)
 LINES_MAX: Final = 200
 
 
+@prints_tables
 def changes(
     logs: ConfiguredLogs,
     log_files: AuthorizerLogs = None,

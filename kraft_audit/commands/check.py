@@ -11,6 +11,7 @@ from kraft_audit.commands.arguments import JudgedLogs, rule_id, time_option
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.incident_rows import list_incidents
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.rules.rule_model import Severity
 from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED, EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
@@ -44,6 +45,7 @@ FINDINGS_ONLY: Final = ("sarif", "ocsf")
 """The formats that have no incidents."""
 
 
+@prints_tables
 def check(
     logs: JudgedLogs,
     rule: Annotated[

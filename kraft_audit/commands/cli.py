@@ -12,7 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from types import ModuleType
@@ -24,9 +24,12 @@ from typer.models import ArgumentInfo
 
 from kraft_audit.commands.completion import COMPLETE_VARIABLE
 from kraft_audit.commands.ending import UsageError, complain
+from kraft_audit.commands.help_text import CommandWithHelp
 from kraft_audit.commands.refused_arguments import usage_text
+from kraft_audit.commands.terminal_options import QUIET_OPTION, WIDE_OPTION, terminal_options
 from kraft_audit.text.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_UNREADABLE, EXIT_USAGE
 from kraft_audit.text.status_line import status_line
+from kraft_audit.text.terminal import all_columns
 from kraft_audit.text.watched_work import erase
 from kraft_codec.errors import ChoiceError, CodecError, InputError, MissingPackageError
 
@@ -116,7 +119,7 @@ def function_of(command: str) -> Callable[..., int | None]:
 
 def _class_of(command: str) -> type[TyperCommand]:
     """How a command's words are read: as its module says, where it says so."""
-    read: type[TyperCommand] = getattr(_module_of(command), "COMMAND_CLASS", TyperCommand)
+    read: type[TyperCommand] = getattr(_module_of(command), "COMMAND_CLASS", CommandWithHelp)
     return read
 
 
@@ -170,7 +173,8 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
                 if isinstance(given.get("path"), list):
                     given["path"] = _one_path(given["path"])
                 options[name] = group(**given)
-            with nullcontext() if _is_quiet(options) else status_line(sys.stderr):
+            has_all_columns = all_columns(options.pop(WIDE_OPTION.name, False))
+            with has_all_columns, _progress(command, options):
                 code = command(**options)
             sys.stdout.flush()
             return code or 0
@@ -201,9 +205,14 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., int]:
     return ending
 
 
-def _is_quiet(options: Mapping[str, Any]) -> bool:
-    """Whether a command's own --quiet, or that of the options that it shares with others, was given."""
-    return any(getattr(value, "quiet", name == "quiet" and value) for name, value in options.items())
+def _progress(command: Callable[..., Any], options: dict[str, Any]) -> AbstractContextManager[None]:
+    """What shows how far a command is: nothing where its own --quiet, or that of shared options, was given."""
+    is_quiet = any(
+        getattr(value, QUIET_OPTION.name, name == QUIET_OPTION.name and value) for name, value in options.items()
+    )
+    if QUIET_OPTION.name not in inspect.signature(command).parameters:
+        options.pop(QUIET_OPTION.name, None)
+    return nullcontext() if is_quiet else status_line(sys.stderr, f"running {command.__name__.replace('_', '-')}")
 
 
 def _parameters(
@@ -217,7 +226,9 @@ def _parameters(
     ]
     shared = [parameter for group in groups.values() for parameter in _shared(group)]
     first = [parameter for parameter in own if groups and _is_argument(parameter)]
-    return [*first, *shared[:1], *(parameter for parameter in own if parameter not in first), *shared[1:]]
+    rest = [parameter for parameter in own if parameter not in first]
+    about_terminal = terminal_options(command, [*own, *shared])
+    return [*first, *shared[:1], *rest, *about_terminal, *shared[1:]]
 
 
 def _one_path(paths: list[str]) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat
 from kraft_audit.commands.results import Results, remark_on_key
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import DAY_MS, plural, when
 
@@ -22,6 +23,7 @@ COLUMNS: Final = table_columns("name size_bytes record_count share", {"size_byte
 LINES_MAX: Final = 8
 
 
+@prints_tables
 def cost(
     logs: ConfiguredLogs,
     by: Annotated[Dimension | None, typer.Option("--by", show_default=False, help="Show only this breakdown.")] = None,

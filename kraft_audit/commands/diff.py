@@ -11,15 +11,17 @@ from kraft_audit.commands.arguments import POINT, POINT_HELP, ConfiguredLogs, Ou
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.commands.state import BOOKKEEPING, PartOption, StatePart, chosen_parts, rows_of, table_of, tables_of
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, table_columns
 from kraft_audit.text.readable import natural
 
 if TYPE_CHECKING:
     from kraft_audit.replay.cluster_state import ClusterState, Place
 
-COLUMNS: Final = table_columns("part subject change field before after", wide="subject")
+COLUMNS: Final = table_columns("part subject change field before after", wide="before after", dropped="change")
 
 
+@prints_tables
 def diff(
     logs: ConfiguredLogs,
     from_place: Annotated[

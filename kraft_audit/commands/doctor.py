@@ -18,6 +18,7 @@ import typer
 from kraft_audit.commands.arguments import LAKE_PACKAGES, OutputFormat
 from kraft_audit.commands.completion import Shell, completion_script
 from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.exit_codes import EXIT_FINDINGS
 from kraft_audit.text.output import Format, Output, table_columns
 from kraft_codec.errors import InputError
@@ -43,6 +44,7 @@ class Check:
     remedy: str = ""
 
 
+@prints_tables
 def doctor(
     paths: Annotated[
         list[str] | None,

@@ -13,8 +13,10 @@ import typer
 
 from kraft_audit.commands.arguments import Logs, OutputFormat, check_range
 from kraft_audit.commands.ending import UsageError, complain, remark
-from kraft_audit.commands.results import open_logs, remark_on_key
+from kraft_audit.commands.results import counted, open_logs, remark_on_key
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, Output, ShownColumn, neutral, table_columns
+from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import CodecError
 from kraft_codec.schemas import CONTROL_TYPES, METADATA_RECORDS, Dialect
 
@@ -56,23 +58,35 @@ TITLES: Final = {
     "kafka_verdict": "kafka",
 }
 COLUMNS: Final[Mapping[str, tuple[ShownColumn, ...]]] = {
-    table: table_columns(names, TITLES, wide="record file_name detail kafka_verdict")
-    for table, names in {
-        "records": "source offset leader_epoch timestamp_ms record_type record_version record",
+    table: table_columns(names, TITLES, wide="record file_name detail kafka_verdict", dropped=dropped)
+    for table, (names, dropped) in {
+        "records": (
+            "source offset leader_epoch timestamp_ms record_type record_version record",
+            "source record_version leader_epoch timestamp_ms",
+        ),
         "batches": (
             "path source base_offset last_offset leader_epoch crc record_count is_control position size_bytes reason "
-            "status"
+            "status",
+            "source crc is_control position leader_epoch record_count last_offset path",
         ),
-        "captures": ("path node_id directory_id leader_id leader_epoch log_start_offset log_end_offset damage_count"),
-        "node_cards": "path node_id directory_id log current_voters log_end_offset reached_offset reached_by closed",
+        "captures": (
+            "path node_id directory_id leader_id leader_epoch log_start_offset log_end_offset damage_count",
+            "path leader_id log_start_offset leader_epoch",
+        ),
+        "node_cards": (
+            "path node_id directory_id log current_voters log_end_offset reached_offset reached_by closed",
+            "path reached_by current_voters reached_offset closed",
+        ),
         "files": (
-            "path file_name kind size_bytes bytes_decoded bytes_quarantined bytes_unread batch_count record_count"
+            "path file_name kind size_bytes bytes_decoded bytes_quarantined bytes_unread batch_count record_count",
+            "record_count batch_count bytes_decoded kind path",
         ),
-        "decode_errors": "path file_name position length_bytes reason detail kafka_verdict",
+        "decode_errors": ("path file_name position length_bytes reason detail kafka_verdict", "path length_bytes"),
     }.items()
 }
 
 
+@prints_tables
 def dump(
     logs: Logs,
     style: Annotated[
@@ -186,7 +200,7 @@ def _dump_rows(
     from kraft_audit.tables.bronze import BRONZE
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for cluster in clusters:
+        for cluster in counted(clusters):
             rows = cluster.bronze(
                 {table, "decode_errors"},
                 redactor=_revealing() if reveal_secrets else None,
@@ -272,8 +286,8 @@ class _DamageLines:
 def _dump_as_kafka(clusters: Clusters, *, reveal_secrets: bool) -> None:
     from kraft_codec.text.dump_text import dump_lines
 
-    is_terminal = sys.stdout.isatty()
-    for cluster in clusters:
+    out = Output()
+    for cluster in counted(clusters):
         redactor = None if reveal_secrets else cluster.redactor()
         for replica in cluster.plan.replicas:
             for file in replica.files:
@@ -281,10 +295,11 @@ def _dump_as_kafka(clusters: Clusters, *, reveal_secrets: bool) -> None:
                     continue
                 inner = f"{replica.path}/{file.name}" if replica.path else file.name
                 shown = path_as_given(cluster, inner)
+                doing(f"dumping {shown}")
                 try:
                     with cluster.storage.open(inner) as source:
                         for line in dump_lines(source, shown, dialect=cluster.plan.read_as, redactor=redactor):
-                            sys.stdout.write((neutral(line) if is_terminal else line) + "\n")
+                            out.verbatim(neutral(line) if out.is_terminal else line)
                 except CodecError as error:
                     sys.stdout.flush()
                     complain(f"{shown}: {error}")

@@ -27,6 +27,7 @@ from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.exit_codes import EXIT_FINDINGS
 from kraft_audit.text.output import Format
 from kraft_audit.text.readable import plural
+from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def _write(
         )
         for cluster in results.each_history(logs, keeps_records=True)
     ]
+    doing(f"writing {out}")
     archive = archive_source(logs.path)
     try:
         digest = write_pack(

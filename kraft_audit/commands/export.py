@@ -14,6 +14,7 @@ import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, NewFolder, check_range, need_packages, refuse_filled
 from kraft_audit.text.output import Format, Output
+from kraft_audit.text.watched_work import doing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,6 +80,7 @@ def export(
     settings = ReadingSettings(archived.open_storage, ArchivedRedactor(secrets.token_bytes(32)))
     done = Exported()
     with ClusterReading(archived.plan, settings) as reading:
+        doing(f"writing {out}")
         log = canonical_log(archived, reading)
         wanted = (
             log.from_offset if from_offset is None else from_offset,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kraft_audit.commands.results import Results
     from kraft_audit.incidents.folding import FoldedFindings
 
-COLUMNS: Final = table_columns("severity state from to headline effects rules", wide="headline effects")
+COLUMNS: Final = table_columns("severity state from to headline effects rules", wide="headline effects rules")
 
 
 def list_incidents(results: Results, cluster: Cluster, folded: FoldedFindings) -> None:

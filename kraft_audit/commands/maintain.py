@@ -12,6 +12,7 @@ import typer
 from kraft_audit.commands.arguments import LAKE_PACKAGES, SPARK_PACKAGES, LakePath, OutputFormat, need_packages
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.run import SparkConf
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
 
@@ -30,9 +31,11 @@ COLUMNS: Final = table_columns(
         "files_vacuumed": "vacuumed",
     },
     wide="failure",
+    dropped="layout files_vacuumed rows_forgotten size_bytes_before files_before",
 )
 
 
+@prints_tables
 def maintain(
     lake: LakePath,
     conf: Annotated[

@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
 
 from kraft_audit.commands.arguments import Gone, NodeLogs, OutputFormat, node_ids_of
 from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.help_text import CommandWithHelp
 from kraft_audit.commands.results import Results
 from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
 from kraft_audit.text.output import Format
@@ -41,7 +41,7 @@ class ActionName(StrEnum):
     ROLL = "roll"
 
 
-class WithoutNode(TyperCommand):
+class WithoutNode(CommandWithHelp):
     """`roll` names no NODE: PATH comes at once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

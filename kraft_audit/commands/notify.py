@@ -9,6 +9,7 @@ import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
 from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
 
@@ -30,9 +31,14 @@ KEYS: Final = (
     "stage",
     "why",
 )
-COLUMNS: Final = table_columns("severity cluster event since target stage headline next why", {}, wide="headline next")
+COLUMNS: Final = table_columns(
+    "severity cluster event since target stage headline next why",
+    wide="headline next why",
+    dropped="stage since target",
+)
 
 
+@prints_tables
 def notify(
     lake: LakePath,
     config: Annotated[

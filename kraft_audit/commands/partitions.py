@@ -19,6 +19,7 @@ from kraft_audit.commands.arguments import (
 from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, neutral, table_columns
 from kraft_audit.text.readable import cause_text, shown_cluster_id, time_text
 
@@ -31,6 +32,7 @@ COLUMNS: Final = table_columns(
     "from_offset topic partition cause cause_broker_id election leader isr elr last_known_elr replicas "
     "effective_min_isr leader_epoch partition_epoch",
     {"from_offset": "offset", "cause_broker_id": "broker", "effective_min_isr": "min_isr"},
+    dropped="partition_epoch leader_epoch effective_min_isr last_known_elr election replicas elr",
 )
 SUMMARY_COLUMNS: Final = table_columns(
     "from_offset last_offset time cause cause_broker_id partitions leaderless example",
@@ -39,10 +41,9 @@ SUMMARY_COLUMNS: Final = table_columns(
         "last_offset": "to",
         "time": "time (UTC)",
         "cause_broker_id": "broker",
-        "leaderless": "without a leader",
         "example": "such as",
     },
-    wide="example",
+    dropped="example last_offset partitions",
 )
 SUMMARIZED: Final = ["from_offset", "timestamp_ms", "cause", "cause_broker_id", "topic", "partition", "leader"]
 RUN_AGGREGATES: Final = [
@@ -52,6 +53,7 @@ RUN_AGGREGATES: Final = [
 ]
 
 
+@prints_tables
 def partitions(
     logs: ConfiguredLogs,
     topic: Annotated[
@@ -186,6 +188,6 @@ def _print_description(results: Results, moment: Moment, state: ClusterState, to
     partitions, configs = state.rows("partition_changes"), state.rows("config_changes")
     lines = list(describe_topics(partitions, configs, topic=topic, defaults=defaults))
     for line in lines:
-        results.out.line("\t".join(neutral(cell) for cell in line.split("\t")))
+        results.out.verbatim("\t".join(neutral(cell) for cell in line.split("\t")))
     if not lines:
         remark(f"{shown_cluster_id(moment.cluster_id)}: {_none_text(topic)}")

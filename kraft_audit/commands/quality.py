@@ -10,16 +10,21 @@ import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
 from kraft_audit.commands.ending import UsageError, remark
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.exit_codes import EXIT_FINDINGS
 from kraft_audit.text.output import Format, Output, table_columns
 
 HOURS_MAX: Final = 1_000_000
 """More than a century: older than any lake, and still a time."""
 COLUMNS: Final = table_columns(
-    "status table clause worst cluster_count promise", {"status": "", "cluster_count": "clusters"}, wide="promise"
+    "status table clause worst cluster_count promise",
+    {"status": "", "cluster_count": "clusters"},
+    wide="promise",
+    dropped="cluster_count worst",
 )
 
 
+@prints_tables
 def quality(
     lake: LakePath,
     docs: Annotated[

@@ -12,7 +12,8 @@ from kraft_audit.commands.arguments import NodeLogs, OutputFormat
 from kraft_audit.commands.branch_option import BranchOption, branch_of, on_branch
 from kraft_audit.commands.diverge import show_divergence
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.results import Results, open_logs
+from kraft_audit.commands.results import Results, counted, open_logs
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.commands.voters import show_voters
 from kraft_audit.text.output import Format, Output, neutral, table_columns
 from kraft_audit.text.readable import committed_text, nouns, shown_cluster_id, time_text, when
@@ -36,6 +37,7 @@ COLUMNS: Final = table_columns(
         "log_end_offset": "log_end",
         "damage_count": "damage",
     },
+    dropped="path log_start_offset snapshot voted_id leader_id damage_count last_epoch leader_epoch",
 )
 
 NODE_COLUMNS: Final = table_columns(
@@ -53,6 +55,10 @@ NODE_COLUMNS: Final = table_columns(
         "needs_release": "needs",
         "configured_voters": "configured",
     },
+    dropped=(
+        "path configured_voters roles voted_id leader_id reached_offset needs_release current_voters "
+        "leader_epoch in_log"
+    ),
 )
 PERMISSION_COLUMNS: Final = table_columns("node action answer why first", wide="why first")
 COMMAND_CLUSTERS_ASKED_MAX: Final = 20
@@ -66,6 +72,7 @@ REPLICATION_HEADER: Final = (
 ZERO_DIRECTORY: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
+@prints_tables
 def quorum(
     logs: NodeLogs,
     status: Annotated[
@@ -134,7 +141,7 @@ def quorum(
         asked = [
             # First: what it reads `quorum` need not read again.
             (None if status or replication else _permissions(cluster, logs, len(clusters)), cluster)
-            for cluster in on_branch(clusters.with_capture(logs.capture), named, logs.capture)
+            for cluster in counted(on_branch(clusters.with_capture(logs.capture), named, logs.capture))
         ]
         quorums = [
             (cluster.quorum(capture=logs.capture), permissions, cluster.branch) for permissions, cluster in asked
@@ -239,11 +246,11 @@ def _shown_line(line: PermissionLine) -> dict[str, Any]:
 
 def _print_as_kafka(out: Output, described: QuorumDescription, *, status: bool, replication: bool) -> None:
     for line in status_lines(described) if status else ():
-        out.line(line)
+        out.verbatim(line)
     if status and replication:
         out.line("")
     for line in replication_lines(described) if replication else ():
-        out.line(line)
+        out.verbatim(line)
 
 
 def _leader_text(described: QuorumDescription) -> str:

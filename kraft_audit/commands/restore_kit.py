@@ -143,7 +143,7 @@ def restore_kit(
             _write(out, lines)
         if results.is_table:
             for line in lines:
-                results.out.line(line)
+                results.out.script(line)
     return results.end_documents(documents)
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kraft_audit.commands.arguments import (
     LAKE_PACKAGES,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kraft_audit.opened_cluster import NoCanonicalLogError
     from kraft_audit.replay.cluster_state import BranchName, Moment
 
+_Cluster = TypeVar("_Cluster")
 READ_ATTEMPTS: Final = 3
 READ_AGAIN_AFTER_S: Final = 0.5
 IS_A_LAKE: Final = (
@@ -68,11 +69,9 @@ class Results:
         """Every cluster below PATH, of a branch those that have it. Raises UsageError, InputError."""
         with open_logs(logs) as clusters:
             self.cluster_count = len(clusters)
-            expect(len(clusters), clusters.size_bytes)
-            for number, cluster in enumerate(on_branch(clusters, branch, logs.capture)):
+            for number, cluster in enumerate(counted(on_branch(clusters, branch, logs.capture))):
                 self._space(number)
                 yield cluster
-                ended(1)
 
     def each_history(
         self, logs: Logs, *, keeps_records: bool = False, branch: BranchName | None = None
@@ -105,8 +104,7 @@ class Results:
         without_log: list[NoCanonicalLogError] = []
         number = 0
         with open_logs(replace(logs, capture=None)) as clusters:
-            expect(len(clusters), clusters.size_bytes)
-            for cluster in clusters.with_capture(logs.capture):
+            for cluster in counted(clusters.with_capture(logs.capture)):
                 try:
                     moment = cluster.moment(logs.capture, tables=tables, branch=branch)
                 except NoCanonicalLogError as problem:
@@ -115,7 +113,6 @@ class Results:
                 self._space(number)
                 number += 1
                 yield cluster, moment
-                ended(1)
         if without_log and not number:
             raise without_log[0]
         for passed_over in without_log:
@@ -187,9 +184,16 @@ def _read_at_one_moment(logs: Logs, cluster: Cluster, *, keeps_records: bool) ->
         if Reason.CHANGED_DURING_READ not in reasons or attempt + 1 == READ_ATTEMPTS:
             break
         time.sleep(READ_AGAIN_AFTER_S)
-        again = open_logs(replace(logs, cluster=cluster.cluster_id))
+        again = _open(replace(logs, cluster=cluster.cluster_id))
         cluster = next((each for each in again if each.title == cluster.title), cluster)
     return cluster
+
+
+def counted(clusters: Iterable[_Cluster]) -> Iterator[_Cluster]:
+    """The clusters one by one; on a terminal, how many are done."""
+    for cluster in clusters:
+        yield cluster
+        ended(1)
 
 
 def open_logs(
@@ -199,6 +203,14 @@ def open_logs(
 
     Raises UsageError, InputError.
     """
+    clusters = _open(logs, node_ids=node_ids, file=file, dialect=dialect)
+    expect(len(clusters), clusters.size_bytes)
+    return clusters
+
+
+def _open(
+    logs: Logs, *, node_ids: Sequence[int] = (), file: str | None = None, dialect: Dialect | None = None
+) -> Clusters:
     import kraft_audit
 
     lake = logs.lake if isinstance(logs, LogsOrLake) else None

@@ -14,6 +14,7 @@ from kraft_audit.commands.results import Results
 from kraft_audit.text.exit_codes import EXIT_UNDECIDED
 from kraft_audit.text.output import Format
 from kraft_audit.text.readable import and_more, capitalized, listed, offset_span, plural, when
+from kraft_audit.text.watched_work import doing
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
@@ -74,6 +75,7 @@ def salvage(
             complain(f"{logs.path}: cluster {cluster.title}: {undecided}")
             documents.append({**dict.fromkeys(KEYS), "cluster_id": cluster.cluster_id, "undecided": undecided})
         elif out is not None and any(each.size_bytes for each in found):
+            doing(f"writing {out}")
             salvaged, written_for = cluster.salvage(out, found), cluster.title
             is_whole = is_whole and salvaged.is_whole
         else:

@@ -15,6 +15,7 @@ from kraft_audit.commands.arguments import NewFolder, refuse_filled
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE
 from kraft_audit.text.output import Output
+from kraft_audit.text.watched_work import doing
 
 if TYPE_CHECKING:
     from kraft_engine.runs.options import Options
@@ -219,7 +220,8 @@ def play_seeds(scenario: str, folders: dict[int, Path], options: Options, *, boo
 
     lines = Output()
     broken = 0
-    for seed, folder in folders.items():
+    for number, (seed, folder) in enumerate(folders.items()):
+        doing(f"playing {scenario}, seed {seed}, after {number} of {len(folders)} seeds")
         try:
             result = play(scenario, seed, folder, options)
         except ScenarioFileError as error:

@@ -12,7 +12,8 @@ from kraft_audit.commands.arguments import POINT, POINT_HELP, ConfiguredLogs, Ou
 from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, remark_on_key
-from kraft_audit.text.output import Format, OutputRow, ShownColumn
+from kraft_audit.commands.terminal_options import prints_tables
+from kraft_audit.text.output import Format, OutputRow, table_columns
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
@@ -65,6 +66,7 @@ PartOption = Annotated[
 ]
 
 
+@prints_tables
 def state(
     logs: ConfiguredLogs,
     at: Annotated[
@@ -186,7 +188,7 @@ def _print(
         first = FIRST_FOR_PEOPLE.get(part.value, ())
         names = [name for name in (rows[0] if rows else ()) if name not in BOOKKEEPING]
         names = [*first, *(name for name in names if name not in first)] if names else []
-        out.rows(map(_readable_row, rows), [ShownColumn(name, name) for name in names])
+        out.rows(map(_readable_row, rows), table_columns(names, dropped=names[:0:-1]))
 
 
 def _readable_row(row: OutputRow) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
-from kraft_audit.text.output import Format, Json, Output, ShownColumn
+from kraft_audit.commands.terminal_options import prints_tables
+from kraft_audit.text.output import Format, Json, Output, table_columns
 
 if TYPE_CHECKING:
     from kraft_audit.lake.lake_contents import TableContents
@@ -50,6 +51,7 @@ COLUMNS_WITHOUT_GLANCE: Final = 6
 SUMMARY_KEYS: Final = ("table", "rows", "files", "size_bytes", "plan", "columns", "sample")
 
 
+@prints_tables
 def tables(
     lake: LakePath,
     sample_rows: Annotated[
@@ -79,7 +81,7 @@ def tables(
         files = "1 file" if table.files == 1 else f"{table.files} files"
         out.title(f"{table.table}: {table.rows:,} rows in {files}, {table.size_bytes:,} bytes{newest}")
         names = GLANCE.get(table.table) or table.columns[:COLUMNS_WITHOUT_GLANCE]
-        out.rows(table.sample, [ShownColumn(name, name) for name in names])
+        out.rows(table.sample, table_columns(names, dropped=names[:0:-1]))
 
 
 def _summary(table: TableContents) -> dict[str, Any]:

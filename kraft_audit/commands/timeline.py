@@ -24,6 +24,7 @@ from kraft_audit.commands.arguments import (
 from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results, remark_on_key
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, ShownColumn
 from kraft_audit.text.readable import time_text
 from kraft_codec.errors import InputError
@@ -37,6 +38,7 @@ LINES_MAX: Final = 200
 EVENT_KEYS: Final = ("cluster_id", "offset", "epoch", "timestamp_ms", "event", "text", "canonical", "nodes")
 
 
+@prints_tables
 def timeline(
     logs: ConfiguredLogs,
     from_offset: FromOffset = None,
@@ -145,7 +147,7 @@ def _print(results: Results, events: list[TimelineEvent]) -> None:
     if hidden > 0:
         results.text(f"{hidden} nodes have no column here: --output json has all")
     columns = [ShownColumn("offset", "offset"), ShownColumn("time", "time (UTC)")]
-    columns += [ShownColumn(f"node {node}", str(node)) for node in nodes[:NODE_COLUMNS_MAX]]
+    columns += [ShownColumn(f"node {node}", str(node), drop_rank=-node) for node in nodes[:NODE_COLUMNS_MAX]]
     columns += [ShownColumn("text", "event", is_wide=True)]
     rows = (
         {

@@ -11,8 +11,9 @@ import typer
 from kraft_audit.commands.arguments import Logs, OutputFormat
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results
+from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.commands.verdicts import Verdicts, decision_lines, print_lines
-from kraft_audit.text.output import Format, Output, OutputRow, ShownColumn
+from kraft_audit.text.output import Format, Output, OutputRow, table_columns
 from kraft_audit.text.readable import when
 
 if TYPE_CHECKING:
@@ -20,14 +21,11 @@ if TYPE_CHECKING:
     from kraft_audit.recovery.upgrade_check import UpgradeCheck
 
 KEYS: Final = ("cluster_id", "to", "release_level", "verdict", "reason", "next_steps", "features")
-FEATURE_COLUMNS: Final = [
-    ShownColumn(name, name) for name in ("feature", "finalized", "release", "new", "verdict", "drops")
-]
-BLOCKER_COLUMNS: Final = [
-    ShownColumn(name, name) for name in ("blocked", "node", "supports", "since", "offset", "standing")
-]
+FEATURE_COLUMNS: Final = table_columns("feature finalized release new verdict drops", wide="drops", dropped="release")
+BLOCKER_COLUMNS: Final = table_columns("blocked node supports since offset standing", dropped="offset since")
 
 
+@prints_tables
 def upgrade_check(
     logs: Logs,
     to: Annotated[

@@ -21,6 +21,7 @@ COLUMNS: Final = table_columns(
         "named_by": "named by",
     },
     wide="change named_by",
+    dropped="kraft_version from_epoch source ended_by",
 )
 
 

@@ -13,6 +13,7 @@ from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.gold import FLEET_TABLES, GOLD
+from kraft_audit.text.watched_work import doing
 
 SHOWN_TABLES: Final = {**LAKE_TABLES, **GOLD, **FLEET_TABLES}
 
@@ -39,6 +40,7 @@ def lake_contents(lake_path: str, sample_rows: int = 3) -> list[TableContents]:
 
 
 def _contents(lake: DeltaLake, table: str, closed: ClosedPlans, sample_rows: int) -> TableContents:
+    doing(f"counting rows of {table}")
     visible = closed.where()
     counted = lake.query(f"SELECT count(*) AS n, max(plan) AS plan FROM {table} WHERE {visible}", table)  # noqa: S608
     columns = SHOWN_TABLES[table].column_names

@@ -26,6 +26,7 @@ from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import FILES, PLANS
 from kraft_audit.tables.gold import FINDING_EPISODES, FINDINGS, INCIDENTS, PARTITION_RISK
 from kraft_audit.text.readable import DAY_MS
+from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import ChoiceError, InputError
 
 MERGED: Final = (FINDINGS, FINDING_EPISODES, INCIDENTS, PARTITION_RISK)
@@ -126,6 +127,7 @@ def maintain_lake(
     if not tables and (states := _maintained_states(lake, ledger, dry_run)) is not None:
         yield states
     for table in tables or there:
+        doing(f"maintaining {table}")
         try:
             yield _maintain(lake, maintainer, settings, table, hours, dry_run)
         except Exception as problem:  # of any library: the other tables are maintained all the same

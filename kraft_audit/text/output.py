@@ -19,9 +19,11 @@ from itertools import islice
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from kraft_audit.text.table_layout import layout, longest_word
+from kraft_audit.text.readable import plural
+from kraft_audit.text.table_layout import ColumnNeed, layout, longest_word
+from kraft_audit.text.terminal import line_columns, shows_all_columns
 from kraft_audit.text.watched_work import erase
-from kraft_audit.text.wrapping import wrapped
+from kraft_audit.text.wrapping import wrapped, wrapped_script
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +33,6 @@ SAMPLED_ROWS: Final = 200
 """A table's widths follow its first rows, so that it starts to print before the last row is known."""
 CELL_CHARACTERS_MAX: Final = 60
 """A longer cell takes the room that it needs, and does not widen the cells above and below."""
-COLUMNS_UNKNOWN: Final = 80
 ROOM_MIN: Final = 60
 """A narrower terminal breaks lines by itself."""
 SLICED_ROWS: Final = 1000
@@ -48,16 +49,6 @@ _INVISIBLE: Final = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a]"
 )
-
-
-def terminal_columns(stream: IO[str]) -> int:
-    """How many characters a line of a terminal has: COLUMNS where it is set, else as the terminal says, else 80."""
-    if (declared := os.environ.get("COLUMNS", "")).isdecimal() and int(declared):
-        return int(declared)
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or COLUMNS_UNKNOWN
-    except (OSError, ValueError):
-        return COLUMNS_UNKNOWN
 
 
 class Format(enum.StrEnum):
@@ -78,18 +69,32 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """A column of a table for people: `title` is its heading; a wide one has the room of its longest cell."""
+    """A column of a table for people: `title` is its heading.
+
+    A wide one has the room of its longest cell, and may go on below its row. Those with a `drop_rank` are left out
+    where a line has no room for all, the lowest rank first.
+    """
 
     name: str
     title: str
     is_wide: bool = False
+    drop_rank: int | None = None
 
 
 def table_columns(
-    names: str, titles: Mapping[str, str] = MappingProxyType({}), *, wide: str = ""
+    names: str | Iterable[str],
+    titles: Mapping[str, str] = MappingProxyType({}),
+    *,
+    wide: str = "",
+    dropped: str | Sequence[str] = "",
 ) -> tuple[ShownColumn, ...]:
-    """The columns of these names, in their order; each is its own title where `titles` has no other."""
-    return tuple(ShownColumn(name, titles.get(name, name), name in wide.split()) for name in names.split())
+    """The columns of these names, in their order; each is its own title where `titles` has no other.
+
+    `dropped` names those that a narrow terminal does without, in the order in which they go.
+    """
+    names, dropped = (given.split() if isinstance(given, str) else list(given) for given in (names, dropped))
+    ranks = {name: rank for rank, name in enumerate(dropped)}
+    return tuple(ShownColumn(name, titles.get(name, name), name in wide.split(), ranks.get(name)) for name in names)
 
 
 def neutral(text: str) -> str:
@@ -194,13 +199,9 @@ class Output:
 
     @property
     def room(self) -> int | None:
-        """The characters of a terminal's line; None where the output is not a terminal."""
-        columns = self._columns
+        """The characters of a line of text; None where it is as long as it needs to be."""
+        columns = line_columns(self.stream)
         return None if columns is None else max(columns, ROOM_MIN)
-
-    @property
-    def _columns(self) -> int | None:
-        return terminal_columns(self.stream) if self.is_terminal else None
 
     def rows(self, rows: Iterable[OutputRow], columns: Sequence[ShownColumn], keys: Iterable[str] = ()) -> int:
         """Prints rows as they come; returns how many there were. All keys of a row go to JSON, `columns` to a table.
@@ -262,10 +263,20 @@ class Output:
         self.stream.write(text + "\n")
 
     def text(self, text: str, hanging: int | None = None) -> None:
-        """Prints one line of text that came from data; on a terminal as many lines as it needs, the later ones set in
-        by `hanging`, by default below the line's own text.
+        """Prints one line of text that came from data, in as many lines as it needs, the later ones set in by
+        `hanging`, by default below the line's own text.
         """
         self._wrapped(text, hanging)
+
+    def verbatim(self, text: str) -> None:
+        """Prints a harmless line in another program's format: broken for a terminal, and nowhere else."""
+        for line in wrapped(text.expandtabs().rstrip(), self.room or sys.maxsize) if self.is_terminal else [text]:
+            self.line(line)
+
+    def script(self, line: str) -> None:
+        """Prints a harmless line of a shell script: a terminal gets lines that the shell takes for the same one."""
+        for part in wrapped_script(line, self.room or sys.maxsize) if self.is_terminal else [line]:
+            self.line(part)
 
     def colored(self, word: str, sgr: str, rest: str = "", hanging: int | None = None) -> None:
         """Prints a line as `text` does, which begins with a coloured word; `sgr` are the codes of ECMA-48."""
@@ -307,31 +318,38 @@ class Output:
         if not sample:
             return
         cells_of_sample = [_cells(row, columns) for row in sample]
-        widths = [
-            max(len(column.title), *(min(len(cells[place]), _limit(column)) for cells in cells_of_sample))
-            for place, column in enumerate(columns)
-        ]
-        numbers = [_is_number([row.get(column.name) for row in sample]) for column in columns]
-        words = [max(longest_word(cells[place]) for cells in cells_of_sample) for place in range(len(columns))]
-        laid_out = layout(widths, words, numbers, self._columns)
+        of_places = [_column(place, column, sample, cells_of_sample) for place, column in enumerate(columns)]
+        ranks = {column.drop_rank: place for place, column in enumerate(columns) if column.drop_rank is not None}
+        dropped = [] if shows_all_columns() else [ranks[rank] for rank in sorted(ranks)]
+        laid_out = layout(of_places, line_columns(self.stream), dropped)
         for line in laid_out.lines([column.title for column in columns]):
             self.line(self._in_color(line, HEADING_SGR))
         for cells in cells_of_sample:
             self._lines(laid_out.lines(cells))
         for row in rows:
             self._lines(laid_out.lines(_cells(row, columns)))
+        kept = {column.place for column in laid_out.columns}
+        hidden = [column.title for place, column in enumerate(columns) if place not in kept]
+        if hidden:
+            note = f"--wide shows {plural(len(hidden), 'more column')}"
+            named = f"{note}: {', '.join(hidden)}"
+            self.line(named if len(named) <= (self.room or 0) else note)
 
     def _lines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.line(line)
 
 
-def _limit(column: ShownColumn) -> int:
-    return sys.maxsize if column.is_wide else CELL_CHARACTERS_MAX
-
-
 def _cells(row: OutputRow, columns: Sequence[ShownColumn]) -> list[str]:
     return [abridged(to_cell(row.get(column.name))) for column in columns]
+
+
+def _column(place: int, shown: ShownColumn, rows: Sequence[OutputRow], cells: Sequence[Sequence[str]]) -> ColumnNeed:
+    """What a column needs for its title and the cells of these rows."""
+    limit = sys.maxsize if shown.is_wide else CELL_CHARACTERS_MAX
+    width = max(len(shown.title), *(min(len(row[place]), limit) for row in cells))
+    least = max(longest_word(row[place]) for row in cells)
+    return ColumnNeed(place, width, least, _is_number([row.get(shown.name) for row in rows]), shown.is_wide)
 
 
 def _is_number(values: Sequence[Any]) -> bool:

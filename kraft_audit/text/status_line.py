@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Final
 
-from kraft_audit.text.output import neutral, terminal_columns
+from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import plural
+from kraft_audit.text.terminal import COLUMNS_UNKNOWN, line_columns
 from kraft_audit.text.watched_work import BytesRead, watched_by
 
 SHOWN_AFTER_S: Final = 2.0
@@ -29,13 +30,13 @@ CUT: Final = "…"
 class StatusLine:
     """What the work is at, drawn on a terminal by `update`; `clock` gives seconds."""
 
-    def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic, what: str = "") -> None:
         self._stream = stream
         self._clock = clock
         self._drawn_next_s = clock() + SHOWN_AFTER_S
         self._is_drawn = False
         self._lock = threading.RLock()
-        self._what = ""
+        self._what = what
         self._read = BytesRead()
         self._size_bytes = 0
         self._cluster_count = self._ended_count = 0
@@ -68,7 +69,7 @@ class StatusLine:
                 return
             self._drawn_next_s = now + UPDATE_S
             self._is_drawn = True
-            self._stream.write(ERASED + _fitting(self._parts(), terminal_columns(self._stream) - 1))
+            self._stream.write(ERASED + _fitting(self._parts(), (line_columns(self._stream) or COLUMNS_UNKNOWN) - 1))
             self._stream.flush()
 
     def erase(self) -> None:
@@ -104,12 +105,15 @@ def _fitting(parts: list[str], room: int) -> str:
 
 
 @contextmanager
-def status_line(stream: IO[str]) -> Iterator[None]:
-    """Shows on a terminal what the work in this process is at, and takes it away at the end; elsewhere nothing."""
+def status_line(stream: IO[str], what: str = "") -> Iterator[None]:
+    """Shows on a terminal what the work in this process is at, and takes it away at the end; elsewhere nothing.
+
+    It is at `what` until it says what it is at.
+    """
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield
         return
-    line, is_over = StatusLine(stream), threading.Event()
+    line, is_over = StatusLine(stream, what=what), threading.Event()
 
     def draw() -> None:
         delay_s = SHOWN_AFTER_S

@@ -52,6 +52,23 @@ def wrapped(text: str, room: int, hanging: int | None = None) -> list[str]:
     return list(_continued(head, command, room))
 
 
+def wrapped_script(line: str, room: int) -> list[str]:
+    """A line of a shell script as lines that a shell takes for it: comments stay comments, commands go on."""
+    if text_width(line) <= room:
+        return [line]
+    if line.startswith("#"):
+        start = len(line) - len(line.lstrip("# "))
+        mark = "#".ljust(min(start + 2, room // 2))
+        return [(mark if number else "") + part.strip() for number, part in enumerate(wrapped(line, room, len(mark)))]
+    is_whole = " ".join(_SHELL_WORD.findall(line)) == line
+    return list(_continued("", line, room)) if is_whole else [line]
+
+
+def ends_with_command(text: str) -> bool:
+    """Whether a text is a command, or a sentence with a command at its end."""
+    return _parted(text)[1] is not None
+
+
 def _filled(text: str, room: int, hanging: int) -> Iterator[str]:
     line, indent = "", " " * hanging
     pieces = _PARTS.split(text)

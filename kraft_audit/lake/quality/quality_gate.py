@@ -39,6 +39,7 @@ from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, GOLD, SITUATIONS
 from kraft_audit.tables.silver import REPLAYS
 from kraft_audit.text.readable import HOUR_MS
+from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import InputError
 
 FLEET_SUITE: Final = "fleet"
@@ -175,6 +176,7 @@ class _Gate:
         from kraft_audit.lake.quality.expectations import gold_expectations, table_expectations
 
         for table in self._tables:
+            doing(f"checking {table.name}")
             if table.name in GOLD:
                 expectations = gold_expectations(
                     table, self._first, self._closed.newest, Ledger(self._lake).where_merged(table.name, self._closed)

@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft_audit.commands.cli import run_command
-from kraft_audit.text.output import Format, Json, Output, ShownColumn, json_objects, neutral, to_csv_cell, to_json
+from kraft_audit.text.output import (
+    Format,
+    Json,
+    Output,
+    ShownColumn,
+    json_objects,
+    neutral,
+    table_columns,
+    to_csv_cell,
+    to_json,
+)
+from kraft_audit.text.terminal import all_columns
 
 ACTING = ["\x00", "\x07", "\x1b", "\x7f", "\x85", "\x9b", "\n", "\r", "\u200e", "\u2028", "\u202e", "\u2066", "\ufeff"]
 COLUMNS = [ShownColumn("name", "name"), ShownColumn("count", "count")]
@@ -147,6 +158,35 @@ def test_a_long_text_is_folded_beside_short_columns(monkeypatch: pytest.MonkeyPa
     ]
 
 
+def test_a_table_drops_columns_in_its_order_and_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = table_columns("path offset isr why", {"isr": "ISR"}, wide="why", dropped="path isr")
+    row = {"path": "node-1/" + "p" * 40, "offset": 188, "isr": "[11,12,13]", "why": "broker 11 was fenced"}
+    assert on_terminal(60, [row], columns, monkeypatch) == [
+        "offset  ISR         why",
+        "   188  [11,12,13]  broker 11 was fenced",
+        "--wide shows 1 more column: path",
+    ]
+    assert on_terminal(14, [row], columns, monkeypatch)[:2] == ["offset", "    why"]
+    with all_columns(True):
+        assert on_terminal(60, [row], columns, monkeypatch)[0].split() == ["path", "offset"]
+    assert not any("--wide" in line for line in on_terminal(200, [row], columns, monkeypatch))
+
+
+def test_a_command_in_a_cell_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = "kafka-cluster unregister --bootstrap-controller 127.0.0.1:20901 --id 11"
+    lines = on_terminal(48, [{"first": f"When it is gone: {command}"}], [ShownColumn("first", "first")], monkeypatch)
+    assert lines[1] == "When it is gone:"
+    assert "\n".join(lines[2:]).replace(" \\\n", " ").split() == command.split()
+    assert lines[2].endswith(" \\")
+
+
+def test_a_later_row_with_a_longer_word_than_its_column_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = table_columns("topic leader why", wide="why")
+    rows = [{"topic": "t", "leader": 1, "why": "w"}] * 200 + [{"topic": "t" * 30, "leader": 2**40, "why": "w"}]
+    *_, name, rest = on_terminal(40, rows, columns, monkeypatch)
+    assert (name, rest.split()) == ("t" * 30, [str(2**40), "w"])
+
+
 def test_a_list_of_ids_is_parted_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = list(range(1000, 1012))
     lines = on_terminal(32, [{"ids": ids}], [ShownColumn("ids", "ids")], monkeypatch)
@@ -163,10 +203,10 @@ def test_nothing_is_cut_in_a_pipe_but_names_that_no_kafka_accepts() -> None:
     assert len(shown) < 255
 
 
-def test_long_text_is_broken_for_a_terminal_and_whole_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
+def test_long_text_is_broken_for_a_terminal_or_columns_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "    do    " + " ".join(["bring broker 13 back first"] * 6)
-    for stream, is_broken in ((Terminal(), True), (io.StringIO(), False)):
+    for stream, columns, is_broken in ((Terminal(), 70, True), (io.StringIO(), 70, True), (io.StringIO(), 0, False)):
+        monkeypatch.setenv("COLUMNS", str(columns))
         Output(stream=stream).text(text, hanging=10)
         lines = stream.getvalue().splitlines()
         assert (len(lines) > 1) is is_broken
@@ -180,8 +220,8 @@ def test_a_rule_is_explained_in_the_lines_of_a_terminal(columns: int, monkeypatc
     """A terminal breaks a longer line inside a word; a wider one than anybody reads changes nothing."""
     for rule in ("KP001", "KV013", "KQ002"):
         terminal, pipe = Terminal(), io.StringIO()
-        monkeypatch.setenv("COLUMNS", str(columns))
-        for stream in (terminal, pipe):
+        for stream, declared in ((terminal, columns), (pipe, 0)):
+            monkeypatch.setenv("COLUMNS", str(declared))
             monkeypatch.setattr("sys.stdout", stream)
             assert run_command(["rules", rule]) == 0
         lines = terminal.getvalue().splitlines()

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import io
+import os
+import re
+import select
 import threading
+import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 from kraft_audit.text import watched_work
 from kraft_audit.text.output import Output
-from kraft_audit.text.status_line import ERASED, StatusLine, status_line
+from kraft_audit.text.status_line import ERASED, SHOWN_AFTER_S, StatusLine, status_line
 from kraft_audit.text.watched_work import watched_by, watcher
 
 FILE = "node-1/__cluster_metadata-0/00000000000000000000.log"
 MB = 1_000_000
+WAITED_AT_MOST_S = 60.0
+"""A machine may be slow: what counts is that it is drawn."""
 
 
 class Terminal(io.StringIO):
@@ -170,15 +178,70 @@ def test_a_command_watches_its_work_unless_it_is_quiet(
 ) -> None:
     seen = []
 
-    def noted(stream: object) -> nullcontext[None]:
-        seen.append(stream)
+    def noted(stream: object, what: str) -> nullcontext[None]:
+        seen.append((stream, what))
         return nullcontext()
 
     monkeypatch.setattr("kraft_audit.commands.cli.status_line", noted)
     for command in ("check", "recover-plan", "quorum"):
         assert kraft_audit(command, "samples/torn-write.tgz", *options).code in (0, 1)
     assert kraft_audit("run", "no-such-fleet.yaml", *options).code == 3
-    assert len(seen) == (0 if options else 4)
+    assert kraft_audit("rules", *options).code == 0
+    names = ["check", "recover-plan", "quorum", "run", "rules"]
+    assert [what for _, what in seen] == ([] if options else [f"running {name}" for name in names])
+
+
+@pytest.fixture
+def slow_reading(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Holds up the first chunk of a log that a command reads until what is given has happened."""
+
+    def hold_up(until: Callable[[], None]) -> None:
+        is_first = iter([True])
+
+        def slow(*chunk: Any) -> None:
+            watched_work.reading(*chunk)
+            if next(is_first, False):
+                until()
+
+        monkeypatch.setattr("kraft_audit.capture.scanner.reading", slow)
+
+    return hold_up
+
+
+@pytest.mark.slow  # it waits for the two seconds
+def test_a_slow_check_shows_on_a_terminal_what_it_reads(
+    kraft_audit, monkeypatch: pytest.MonkeyPatch, slow_reading
+) -> None:
+    leader, follower = os.openpty()
+    drawn: list[bytes] = []
+    waited: list[float] = []
+
+    def until_drawn() -> None:
+        begun = time.monotonic()
+        while b"reading" not in b"".join(drawn) and select.select([leader], [], [], WAITED_AT_MOST_S)[0]:
+            drawn.append(os.read(leader, 1000))
+        waited.append(time.monotonic() - begun)
+
+    slow_reading(until_drawn)
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(follower, "w") as terminal:
+        with status_line(terminal, "running check"):
+            assert kraft_audit("check", "samples/divergence.tgz").code == 0
+        drawn.append(os.read(leader, 1000))
+    os.close(leader)
+    text = b"".join(drawn).decode()
+    assert re.search(r" of 0\.1 MB   reading \S+/00000000000000000000", text)
+    assert text.endswith(ERASED)
+    assert SHOWN_AFTER_S == 2
+    assert waited[0] < SHOWN_AFTER_S + WAITED_AT_MOST_S
+
+
+def test_a_slow_check_shows_nothing_in_a_pipe(kraft_audit, monkeypatch: pytest.MonkeyPatch, slow_reading) -> None:
+    monkeypatch.setattr("kraft_audit.text.status_line.SHOWN_AFTER_S", 0.0)
+    watchers: list[object] = []
+    slow_reading(lambda: watchers.append(watcher()))
+    ended = kraft_audit("check", "samples/divergence.tgz")
+    assert (ended.code, ended.err, watchers) == (0, "", [None])
 
 
 def test_what_a_check_reads_is_every_byte_of_every_log(kraft_audit) -> None:
