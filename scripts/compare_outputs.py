@@ -306,7 +306,7 @@ def in_this(code: Path, words: list[str], on_terminal: bool) -> tuple[int, bytes
         (sys.stdout, sys.stderr),
         (os.dup(1), os.dup(2)),
     )
-    os.environ.update(NO_COLOR="" if on_terminal else "1", COLUMNS="100" if on_terminal else "120")
+    os.environ.update(NO_COLOR="" if on_terminal else "1", COLUMNS="100" if on_terminal else "0")
     for number, file in enumerate(files, start=1):
         os.dup2(terminal if on_terminal else file.fileno(), number)
     sys.argv = [PROGRAM, *words]

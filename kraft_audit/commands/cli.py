@@ -313,10 +313,11 @@ class _NoPandas:
 
 class _StandardOutput(io.FileIO):
     """Standard output, whose errors name it, so that they are not taken for errors of an input. No status line stands
-    where it writes."""
+    where it writes: on a terminal."""
 
     def write(self, data: Any, /) -> int:
-        erase()
+        if self.isatty():
+            erase()
         try:
             return super().write(data)
         except OSError as problem:

@@ -259,7 +259,8 @@ class Output:
 
     def line(self, text: str) -> None:
         """Prints one line as it is: for text that is known to be harmless."""
-        erase()
+        if self.is_terminal:  # what goes elsewhere does not write over the status line
+            erase()
         self.stream.write(text + "\n")
 
     def text(self, text: str, hanging: int | None = None) -> None:
