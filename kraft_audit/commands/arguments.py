@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from kraft_audit.commands.completion import captures, node_ids
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.text.output import Format
 from kraft_audit.text.readable import is_time, plural, time_text
@@ -66,7 +67,13 @@ ClusterId = Annotated[
 ]
 CaptureName = Annotated[
     str | None,
-    typer.Option("--capture", metavar="NAME", show_default=False, help="Use only the capture (folder) with this name."),
+    typer.Option(
+        "--capture",
+        metavar="NAME",
+        show_default=False,
+        help="Use only the capture (folder) with this name.",
+        autocompletion=captures,
+    ),
 ]
 Defaults = Annotated[
     list[str] | None,
@@ -110,7 +117,11 @@ Running = Annotated[
 Gone = Annotated[
     str | None,
     typer.Option(
-        "--gone", metavar="IDS", show_default=False, help="Nodes that are lost with their disks, for example 1,2."
+        "--gone",
+        metavar="IDS",
+        show_default=False,
+        help="Nodes that are lost with their disks, for example 1,2.",
+        autocompletion=node_ids,
     ),
 ]
 FromOffset = Annotated[
