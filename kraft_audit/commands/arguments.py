@@ -7,22 +7,21 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from kraft_audit.commands.completion import captures, node_ids
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.text.output import Format
-from kraft_audit.text.readable import is_time, plural, time_text
+from kraft_audit.text.readable import is_time, time_text
 from kraft_codec.errors import InputError, MissingPackageError
 
 if TYPE_CHECKING:
     from kraft_audit.cluster import Cluster
-    from kraft_audit.findings.authorizer_log import AuthorizerLog
-    from kraft_audit.findings.change_authors import AuthoredChange
     from kraft_audit.replay.cluster_state import ClusterState, Moment, Place
     from kraft_audit.rules.rule_model import Finding, RuleSettings, Waiver
     from kraft_audit.rules.rule_settings import WaiverCount
@@ -66,7 +65,13 @@ ClusterId = Annotated[
 ]
 CaptureName = Annotated[
     str | None,
-    typer.Option("--capture", metavar="NAME", show_default=False, help="Use only the capture (folder) with this name."),
+    typer.Option(
+        "--capture",
+        metavar="NAME",
+        show_default=False,
+        help="Use only the capture (folder) with this name.",
+        autocompletion=captures,
+    ),
 ]
 Defaults = Annotated[
     list[str] | None,
@@ -110,7 +115,11 @@ Running = Annotated[
 Gone = Annotated[
     str | None,
     typer.Option(
-        "--gone", metavar="IDS", show_default=False, help="Nodes that are lost with their disks, for example 1,2."
+        "--gone",
+        metavar="IDS",
+        show_default=False,
+        help="Nodes that are lost with their disks, for example 1,2.",
+        autocompletion=node_ids,
     ),
 ]
 FromOffset = Annotated[
@@ -348,78 +357,3 @@ def _remark_on_time(moment: Moment, place: Place, option: str) -> None:
     if place.time_ms is not None and last_ms is not None and place.time_ms > last_ms:
         last = moment.end_offset - 1
         remark(f"{option}: the log ends at {time_text(last_ms)} UTC with offset {last}, this is the state there")
-
-
-AuthorizerLogs = Annotated[
-    list[FilePath] | None,
-    typer.Option(
-        "--authorizer-log",
-        metavar="FILE",
-        show_default=False,
-        help="Kafka's authorizer log, which says who made a change: a file or folder. Repeatable.",
-    ),
-]
-AuthorizerZone = Annotated[
-    str,
-    typer.Option(
-        "--authorizer-zone",
-        metavar="ZONE",
-        help="Time zone of the authorizer log, for example +02:00 or Europe/Berlin.",
-    ),
-]
-DENIED_ALONE: Final = (
-    "it holds only denied requests: set kafka.authorizer.logger to DEBUG on the controllers to log allowed ones"
-)
-
-
-def read_log(paths: Sequence[FilePath] | None, zone: str) -> AuthorizerLog | None:
-    """What the files of --authorizer-log hold; None without any. Says on stderr what is missing in them.
-
-    Raises UsageError, InputError.
-    """
-    from kraft_audit.findings.authorizer_log import read_authorizer_logs, time_zone
-
-    if not paths:
-        return None
-    try:
-        log = read_authorizer_logs(paths, time_zone(zone))
-    except ValueError as problem:
-        raise UsageError(f"--authorizer-zone: {problem}") from None
-    if not log.allowed_count:
-        remark(f"--authorizer-log: {DENIED_ALONE}")
-    if log.unread_count:
-        remark(f"--authorizer-log: {plural(log.unread_count, 'line')} skipped: without a time, or ambiguous")
-    return log
-
-
-def authored_changes(cluster: Cluster, log: AuthorizerLog | None) -> list[AuthoredChange]:
-    """The changes of a cluster with their authors; says on stderr where the log's times are hours away from them."""
-    changes = cluster.changes(log)
-    if log is None:
-        return changes
-    from kraft_audit.findings.change_authors import other_zone_minutes
-
-    minutes = other_zone_minutes([each.change for each in changes], log.requests)
-    if minutes is not None:
-        read_as = (
-            log.zone.utcoffset(datetime.fromtimestamp(log.requests[0].time_ms / 1000, UTC).replace(tzinfo=None))
-            or timedelta()
-        )
-        hours, rest = divmod(abs(minutes := minutes + round(read_as.total_seconds() / 60)), 60)
-        zone = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "UTC"
-        remark(f"--authorizer-log: its times fit the changes better with --authorizer-zone {zone}")
-    return changes
-
-
-def who_in_words(authored: Sequence[AuthoredChange]) -> str:
-    """How many changes there are, and of how many it is known whose they are."""
-    from kraft_audit.findings.change_authors import Confidence
-
-    authors = [each.author for each in authored if each.author is not None]
-    text = plural(len(authored), "change")
-    if not authors:
-        return text
-    known = [author.principal for author in authors if author.principal is not None]
-    undecided = sum(author.confidence is Confidence.UNDECIDED for author in authors)
-    unnamed = len(authors) - len(known) - undecided
-    return f"{text}: {len(known)} by {plural(len(set(known)), 'user')}, {undecided} undecided, {unnamed} unnamed"

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import (
-    AuthorizerLogs,
-    AuthorizerZone,
     ConfiguredLogs,
     EveryLine,
     FromOffset,
     OutputFormat,
     ToOffset,
-    authored_changes,
     check_range,
+)
+from kraft_audit.commands.authorizer_option import (
+    AuthorizerLogs,
+    AuthorizerZone,
+    authored_changes,
     read_log,
     who_in_words,
 )

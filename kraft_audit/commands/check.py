@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from kraft_audit.commands.arguments import JudgedLogs, rule_id, time_option
+from kraft_audit.commands.completion import rule_ids
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.incident_rows import list_incidents
 from kraft_audit.commands.results import Results
@@ -55,6 +56,7 @@ def check(
             metavar="RULE",
             show_default=False,
             help="Check only this rule, and list every subject. Repeatable.",
+            autocompletion=rule_ids,
         ),
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Also list rules that found nothing.")] = False,

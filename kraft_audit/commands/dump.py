@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from kraft_audit.commands.arguments import Logs, OutputFormat, check_range
+from kraft_audit.commands.completion import node_ids
 from kraft_audit.commands.ending import UsageError, complain, remark
 from kraft_audit.commands.results import counted, open_logs, remark_on_key
 from kraft_audit.commands.terminal_options import prints_tables
@@ -99,7 +100,13 @@ def dump(
     table: Annotated[DumpTable, typer.Option(help="Table to print.")] = "records",
     node: Annotated[
         list[int] | None,
-        typer.Option("--node", metavar="ID", show_default=False, help="Print only what this node holds. Repeatable."),
+        typer.Option(
+            "--node",
+            metavar="ID",
+            show_default=False,
+            help="Print only what this node holds. Repeatable.",
+            autocompletion=node_ids,
+        ),
     ] = None,
     file: Annotated[
         str | None,

@@ -12,16 +12,13 @@ import typer
 
 from kraft_audit.commands.arguments import (
     LAKE_PACKAGES,
-    AuthorizerLogs,
-    AuthorizerZone,
     CaptureName,
     ConfiguredLogs,
     Defaults,
-    authored_changes,
     need_packages,
-    read_log,
     refuse_within,
 )
+from kraft_audit.commands.authorizer_option import AuthorizerLogs, AuthorizerZone, authored_changes, read_log
 from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.results import Results, remark_on_key
 from kraft_audit.text.exit_codes import EXIT_FINDINGS

@@ -11,6 +11,7 @@ import typer
 
 from kraft_audit.commands.arguments import Gone, NodeLogs, OutputFormat, node_ids_of
 from kraft_audit.commands.branch_option import BranchOption, branch_of
+from kraft_audit.commands.completion import node_ids
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.help_text import CommandWithHelp
 from kraft_audit.commands.results import Results
@@ -70,7 +71,11 @@ def may_i(
     stopped: Annotated[
         str | None,
         typer.Option(
-            "--stopped", metavar="IDS", show_default=False, help="Nodes that are not running, for example 1,2."
+            "--stopped",
+            metavar="IDS",
+            show_default=False,
+            help="Nodes that are not running, for example 1,2.",
+            autocompletion=node_ids,
         ),
     ] = None,
     copied: Annotated[

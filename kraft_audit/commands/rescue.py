@@ -21,6 +21,7 @@ from kraft_audit.commands.arguments import (
     refuse_within,
 )
 from kraft_audit.commands.branch_option import BranchOption, branch_of, on_branch
+from kraft_audit.commands.completion import node_ids
 from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.rescue_plan import show_plan
 from kraft_audit.commands.results import Results, open_logs
@@ -51,7 +52,12 @@ def rescue(
     from_node: Annotated[
         int | None,
         typer.Option(
-            "--from", metavar="NODE", min=0, show_default=False, help="Continue from this node's copy of the log."
+            "--from",
+            metavar="NODE",
+            min=0,
+            show_default=False,
+            help="Continue from this node's copy of the log.",
+            autocompletion=node_ids,
         ),
     ] = None,
     out: Annotated[FilePath | None, NewFolder] = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import OutputFormat, rule_id
+from kraft_audit.commands.completion import rule_ids
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.output import Format, Output, table_columns
@@ -17,7 +18,10 @@ COLUMNS: Final = table_columns("rule name severity raised_when", {"raised_when":
 @prints_tables
 def rules(
     rule: Annotated[
-        str | None, typer.Argument(metavar="[RULE]", show_default=False, help="Id or name of the rule to explain.")
+        str | None,
+        typer.Argument(
+            metavar="[RULE]", show_default=False, help="Id or name of the rule to explain.", autocompletion=rule_ids
+        ),
     ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> None:

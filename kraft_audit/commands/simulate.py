@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import NewFolder, refuse_filled
+from kraft_audit.commands.completion import scenarios
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE
 from kraft_audit.text.output import Output
@@ -30,6 +31,7 @@ ScenarioArgument = Annotated[
         metavar="SCENARIO",
         show_default=False,
         help="Name of an incident, `random`, `fleet`, FILE.yaml or FILE.py. `list` prints all names.",
+        autocompletion=scenarios,
     ),
 ]
 OutOption = Annotated[Path | None, NewFolder]

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import (
-    AuthorizerLogs,
-    AuthorizerZone,
     ConfiguredLogs,
     EveryLine,
     FromOffset,
     OutputFormat,
     ToOffset,
-    authored_changes,
     check_range,
-    read_log,
     refuse_within,
 )
+from kraft_audit.commands.authorizer_option import AuthorizerLogs, AuthorizerZone, authored_changes, read_log
 from kraft_audit.commands.branch_option import BranchOption, branch_of
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.results import Results, remark_on_key

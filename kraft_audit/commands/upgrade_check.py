@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import Logs, OutputFormat
+from kraft_audit.commands.completion import releases
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results
 from kraft_audit.commands.terminal_options import prints_tables
@@ -35,6 +36,7 @@ def upgrade_check(
             metavar="RELEASE",
             show_default=False,
             help="Release, for example 4.4, or metadata.version, for example 4.4-IV2.",
+            autocompletion=releases,
         ),
     ],
     output: OutputFormat = Format.TABLE,

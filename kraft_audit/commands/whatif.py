@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from kraft_audit.commands.arguments import ConfiguredLogs, EveryLine, OutputFormat
+from kraft_audit.commands.completion import node_ids
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.results import Results, undecided_row
 from kraft_audit.text.output import Format
@@ -25,6 +26,7 @@ def whatif(
             metavar="BROKER",
             show_default=False,
             help="This broker crashes. For several: --lose 11,12. Repeatable.",
+            autocompletion=node_ids,
         ),
     ] = None,
     rack: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from kraft_audit.commands.cli import run_command
 
 
 def checks(ended) -> dict[str, dict[str, str]]:
@@ -116,3 +119,32 @@ def test_a_shell_that_asks_is_answered() -> None:
     asked = {"_KRAFT_AUDIT_COMPLETE": "complete_bash", "COMP_WORDS": "kraft-audit time", "COMP_CWORD": "1"}
     ended = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, timeout=60)
     assert ended.stdout.split() == ["timeline"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("rules KP00", {"KP001", "KP002"}),
+        ("check --rule KQ02", {"KQ020", "KQ022"}),
+        ("simulate last-rep", {"last-replica-standing"}),
+        ("upgrade-check samples/divergence.tgz --to 4.", {"4.0", "4.4"}),
+        ("quorum samples/divergence.tgz --capture 1", {"10-uncommitted-suffix-live", "12-after-truncation"}),
+        ("rescue --plan samples/divergence.tgz --gone 1,", {"1,2", "1,3"}),
+        ("may-i start 2 samples/divergence.tgz --stopped 1", {"1", "11"}),
+        ("lake ta", {"tables"}),
+        ("check /nowhere --capture x", set()),
+        ("check --capture x", set()),
+    ],
+)
+def test_values_are_completed_from_what_is_there(
+    line: str, expected: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_KRAFT_AUDIT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"kraft-audit {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split())))
+    with contextlib.suppress(SystemExit):
+        run_command([])
+    given = set(capsys.readouterr().out.split())
+    assert given >= expected
+    assert bool(given) is bool(expected)
+    assert all(value.startswith(line.split()[-1]) for value in given)
