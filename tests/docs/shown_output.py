@@ -75,7 +75,7 @@ _MASKS: Final = tuple(
 )
 """What differs from run to run: hashes of what holds a time, ages of copies, when disks were read, random ids."""
 _MASKS_OF: Final = {
-    "kraft-audit run ": ((re.compile(r"\b\d+(?:\.\d+)? s\b"), "SECONDS"),),
+    "kraft-audit run ": ((re.compile(r"\b(?:\d+ min )?\d+(?:\.\d+)? (?:s|min)\b"), "DURATION"),),
     "kraft-audit tables ": ((re.compile(r"[\d,]+ bytes"), "BYTES"),),
     "kraft-audit report ": ((re.compile(r"[\d,]+ bytes"), "BYTES"),),
 }
