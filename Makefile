@@ -162,7 +162,7 @@ soak: setup ## fuzz, kill, simulate and compare for SOAK_MINUTES (60), then writ
 	@$(RUN)/python scripts/soak.py
 
 .PHONY: docs
-docs: notebooks ## build the documentation into docs-site/, with tables, rules and commands from the code
+docs: setup ## build the documentation into docs-site/ in seconds, with tables, rules and commands from the code
 	@NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --quiet
 	@echo "docs-site/index.html"
 

@@ -19,15 +19,19 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 from tests.builders.documented import Example, elided, examples, is_shown_as, titled, with_outputs
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-READER_PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs" / "start").glob("*.md")))
-"""The first pages of a newcomer: every example runs in `make test`."""
+READER_PAGES: Final = (
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    *(page for folder in ("start", "incident", "audit") for page in sorted((ROOT / "docs" / folder).glob("*.md"))),
+)
+"""The pages of the three users: every example runs in `make test`, and the page shows what it prints."""
 OTHER_PAGES: Final = tuple(page for page in sorted((ROOT / "docs").rglob("*.md")) if page not in READER_PAGES)
 COLUMNS: Final = 120
 SECONDS_MAX: Final = 240.0
@@ -46,22 +50,36 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "pip install dist/kraft_audit-*-manylinux*.whl": _NETWORK,
     'pip install "$(echo dist/kraft_audit-*-manylinux*.whl)[lake]"': _NETWORK,
     'pip install "$(echo dist/kraft_audit-*-manylinux*.whl)" pytest': _NETWORK,
-    "kraft-audit doctor": "differs from machine to machine: tests/kraft_audit/commands/test_doctor.py",
 }
 """The commands of console blocks that no test of the pages runs, as they are printed, and why."""
 PYTHON_PAGES: Final = READER_PAGES
 """The Python of other pages has tests of its own, which know what it needs."""
-WITH_SPARK: Final = "spark."
-"""How each statement of a Python block starts that needs a Spark session; a test with one runs it."""
-LAKE_OF: Final = {"docs/start/on-call.md": ("divergence", "elr")}
+WITH_SPARK: Final = "spark.read"
+"""What each Python block has that needs a Spark session; a test with one runs it."""
+LAKE_OF: Final = {"docs/incident/lost-majority.md": ("divergence",)}
 """Clusters of conf/fleet.yaml in .demo/lake, for pages that start from a lake that is there."""
 LOG_DIR_OF: Final = "elr-06-kill-13-last-replica.tgz"
-"""The sample that has the reader's own log dir, $LOG_DIR."""
+"""The sample whose controller has the reader's own log dir, $LOG_DIR."""
 
-_MASKS: Final = ((re.compile(r"\b[0-9a-f]{64}\b"), "SHA256"), (re.compile(r"UTC: [0-9.a-z ]+ old"), "UTC: AGE old"))
-"""What differs from run to run: a pack's manifest has the time at which it was made, and copies grow old."""
-_MASKS_OF_A_RUN: Final = ((re.compile(r"\b\d+\.\d+\b( s\b)?"), "SECONDS"),)
-"""What `run` took. Other commands print times of the log, which are compared."""
+_TIME: Final = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?"
+_MASKS: Final = tuple(
+    (re.compile(pattern), mask)
+    for pattern, mask in (
+        (r"\b[0-9a-f]{64}\b", "SHA256"),
+        (r": [0-9.a-z ]+ old\b", ": AGE old"),
+        (rf"\bread {_TIME} to {_TIME}", "read TIME to TIME"),
+        (rf"\(lake, {_TIME} UTC\)", "(lake, TIME)"),
+        (rf"\bRescued at {_TIME}", "Rescued at TIME"),
+        (r"\bdirectory id [\w-]{22}", "directory id ID"),
+    )
+)
+"""What differs from run to run: hashes of what holds a time, ages of copies, when disks were read, random ids."""
+_MASKS_OF: Final = {
+    "kraft-audit run ": ((re.compile(r"\b(?:\d+ min )?\d+(?:\.\d+)? (?:s|min)\b"), "DURATION"),),
+    "kraft-audit lake tables ": ((re.compile(r"[\d,]+ bytes"), "BYTES"),),
+    "kraft-audit report ": ((re.compile(r"[\d,]+ bytes"), "BYTES"),),
+}
+"""What more differs in the output of a command. Other commands print sizes and times of the log, which are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,8 @@ class Ended:
     exit_code: int
     output: tuple[str, ...]
     errors: str
+    is_compared: bool = False
+    """Whether the page has to show what it prints, or the beginning of it."""
 
     def problem(self) -> str:
         """What differs from what the page says; empty where nothing does."""
@@ -79,15 +99,17 @@ class Ended:
             return f"exit code {self.exit_code}, not {self.example.exit_code}\n{self.errors}"
         if self.example.code.startswith("kraft-audit") and not self.output:
             return f"it printed nothing\n{self.errors}"
+        if self.is_compared and not self.example.output and self.output:
+            return "\n".join(("it prints this, and the page shows nothing of it", *self.output[:LINES_MAX]))
         if self.example.output and not is_shown_as(self._masked(self.example.output), self._masked(self.output)):
             changes = unified_diff(self.example.output, self.output, "the page", "printed", n=0, lineterm="")
             return "\n".join([*islice(changes, LINES_MAX), "To renew it: python -m tests.docs.shown_output --write"])
         return ""
 
     def _masked(self, lines: tuple[str, ...]) -> list[str]:
-        masks = (*_MASKS, *(_MASKS_OF_A_RUN if self.example.code.startswith("kraft-audit run ") else ()))
+        of_command = (masks for start, masks in _MASKS_OF.items() if self.example.code.startswith(start))
         text = "\n".join(lines)
-        for pattern, mask in masks:
+        for pattern, mask in chain(_MASKS, *of_command):
             text = pattern.sub(mask, text)
         return text.splitlines()
 
@@ -110,7 +132,8 @@ def run_examples(page: Path, folder: Path) -> list[Ended | None]:
         code = example.code if example.language == "console" else f"python -c {shlex.quote(example.code)}"
         exit_code, output, errors = run_in_terminal(code, folder, environment)
         lines = output.replace(str(folder), "…/kraft-audit").rstrip("\n").splitlines()
-        ended.append(Ended(example, exit_code, tuple(line.rstrip() for line in lines), errors[-2000:]))
+        printed = tuple(line.rstrip() for line in lines)
+        ended.append(Ended(example, exit_code, printed, errors[-2000:], page in READER_PAGES))
     return ended
 
 
@@ -177,10 +200,11 @@ def _prepare(page: Path, folder: Path) -> dict[str, str]:
 
 
 def _log_dir(folder: Path) -> Path:
-    """The log dir of the one controller of LOG_DIR_OF."""
+    """The log dir of the one controller of LOG_DIR_OF; its brokers hold copies of the log, too."""
     with tarfile.open(ROOT / "samples" / LOG_DIR_OF) as archive:
         archive.extractall(folder, filter="data")  # our own sample
-    return next(folder.rglob("__cluster_metadata-0")).parent
+    (metadata,) = folder.rglob("node-1/__cluster_metadata-0")
+    return metadata.parent
 
 
 def _without_comment(code: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.documented import FENCE
+from tests.docs.links import dead_links
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,30 +49,12 @@ def test_every_setting_says_what_it_means() -> None:
 
 BUILT = {"build", "dist", "docs-site", "site", "spark-warehouse", "metastore_db", "htmlcov", "reports"}
 """Folders that runs and tools make, as .gitignore has them; those that begin with a dot are left out too."""
-LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
-HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def markdown_files() -> Iterator[Path]:
     for folder, names, files in os.walk(ROOT):
         names[:] = [name for name in names if not name.startswith(".") and name not in BUILT]
         yield from (Path(folder, file) for file in files if file.endswith(".md"))
-
-
-def dead_links(page: Path) -> list[str]:
-    """The relative links of a page that lead to no file, or to no heading of one."""
-    found = []
-    for path, anchor in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
-        target = page.parent / path if path else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            found.append(f"{path}#{anchor}" if anchor else path)
-    return found
-
-
-def anchors(page: Path) -> set[str]:
-    """What the headings of a page are called in links."""
-    headings = HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
@@ -165,10 +147,10 @@ def test_no_page_counts_rules_or_incidents() -> None:
 
 
 def test_the_kinds_of_archive_are_named_alike() -> None:
-    """By help, the page for who is on call, and the error of a file that is none."""
+    """By help, the page that says what a PATH is, and the error of a file that is none."""
     from kraft_audit.commands.cli import kraft_audit
     from kraft_codec.storage.archives import ARCHIVE_KINDS, ARCHIVE_SUFFIXES
 
     assert tuple(re.split(", | or ", ARCHIVE_KINDS)) == ARCHIVE_SUFFIXES
     assert ARCHIVE_KINDS in " ".join((kraft_audit.__doc__ or "").split())
-    assert ARCHIVE_KINDS in (ROOT / "docs" / "start" / "on-call.md").read_text()
+    assert ARCHIVE_KINDS in (ROOT / "docs" / "incident" / "paths.md").read_text()

@@ -78,20 +78,27 @@ def test_the_other_pages_show_what_is_printed(page: Path, tmp_path: Path) -> Non
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", READER_PAGES, ids=lambda page: page.stem)
-def test_examples_with_a_spark_session_run(page: Path, spark: SparkSession, tmp_path: Path) -> None:
+def test_examples_with_a_spark_session_run(
+    page: Path, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from kraft_audit.commands.cli import run_command
     from kraft_audit.spark import register
 
-    code = "\n".join(example.code for example in examples(text_of(page)) if example.code.startswith(WITH_SPARK))
-    if not code:
+    blocks = [
+        example for example in examples(text_of(page)) if example.language == "python" and WITH_SPARK in example.code
+    ]
+    if not blocks:
         pytest.skip("the page has none")
-    # The session's JVM stays in the folder where it was started, whatever folder this process goes to.
-    code = code.replace('"lake/', f'"{tmp_path}/lake/').replace('"samples/', f'"{ROOT}/samples/')
     fleet = f"lake: lake\nclusters:\n  - name: divergence\n    paths: [{ROOT}/samples/divergence.tgz]\n"
     (tmp_path / "fleet.yaml").write_text(fleet)
     assert run_command(["run", str(tmp_path / "fleet.yaml"), "--engine", "local"]) == 0
     register(spark)
-    exec(compile(code, str(page), "exec"), {"spark": spark})  # noqa: S102  # our own page
+    for block in blocks:
+        # The session's JVM stays in the folder where it was started, whatever folder this process goes to.
+        code = block.code.replace('"lake/', f'"{tmp_path}/lake/').replace('"samples/', f'"{ROOT}/samples/')
+        capsys.readouterr()
+        exec(compile(code, str(page), "exec"), {"spark": spark})  # noqa: S102  # our own page
+        assert tuple(capsys.readouterr().out.splitlines()) == block.output
 
 
 @pytest.mark.parametrize("page", READER_PAGES, ids=lambda page: page.stem)
@@ -170,6 +177,9 @@ def test_drift_is_seen_and_renewed(tmp_path: Path) -> None:
     assert Ended(packed, 0, (), "").problem().startswith("it printed nothing")
     assert Ended(run, 0, ("read 17.25 s, 2 clusters",), "").problem() == ""
     assert "3 clusters" in Ended(run, 0, ("read 1.5 s, 3 clusters",), "").problem()
+    (silent,) = examples("```console\n$ kraft-audit check x\n```\n")
+    assert Ended(silent, 0, ("13 partitions",), "").problem() == ""
+    assert "13 partitions" in Ended(silent, 0, ("13 partitions",), "", is_compared=True).problem()
     page = tmp_path / "page.md"
     page.write_text("```console\n$ kraft-audit check x  # exit 1\n12 partitions\n```\n")
     assert "\n13 partitions\n" in renewed(page, [Ended(counted, 1, ("13 partitions",), "")])
