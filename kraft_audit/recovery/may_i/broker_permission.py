@@ -107,16 +107,25 @@ def _lose(question: Question, history: ClusterHistory, running: tuple[int, ...])
 
 
 def _scale_in(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission:
-    """No while a replica list names it, whoever else has the records: nobody would ever fill its place."""
+    """No while a replica list names it, whoever else has the records: nobody would ever fill its place.
+
+    A reassignment below min ISR leaves it in the ELR (ReplicationControlManager, up to 4.4), and no other takes it out.
+    """
     states, broker = partition_states(history), question.node_id
-    rows = _rows(states, broker, "replicas", "isr", "elr", "last_known_elr").tolist()
+    rows = _rows(states, broker, "replicas", "isr").tolist()
     if not rows or not is_up(history, broker) or broker in question.gone | question.stopped:
         answer = _lose(question, history, running)
         if answer.verdict is not Verdict.YES:
             return answer
     if not rows:
         server = f"--bootstrap-server {_address(history, running, broker)}"
+        eligible = _rows(states, broker, "elr", "last_known_elr").tolist()
         reason = f"No partition names broker {broker}."
+        if eligible:
+            reason = (
+                f"No replica list names broker {broker}. The ELR of {_names(states, eligible)} still does: never start "
+                f"another broker under the id {broker}, which could be elected there without the records."
+            )
         return Permission(
             Verdict.YES, reason, (f"With broker {broker} stopped: {unregister_broker(server, broker)}",), running
         )
