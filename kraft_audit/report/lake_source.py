@@ -123,9 +123,13 @@ class LakeSource:
     With `has_pages` the archive is asked what `may-i` answers about each, and what its picture shows is read.
     """
 
-    def __init__(self, path: str, *, has_pages: bool = False) -> None:
+    def __init__(self, lake: str | DeltaLake, *, has_pages: bool = False) -> None:
         self._has_pages = has_pages
-        self._lake = DeltaLake(absolute(path, Path.cwd()))
+        self._lake = DeltaLake(absolute(lake, Path.cwd())) if isinstance(lake, str) else lake
+        with self._lake.reading_once():
+            self._open()
+
+    def _open(self) -> None:
         require_lake(self._lake)
         ledger = Ledger(self._lake)
         # Once, and before any table is opened: a plan that closes meanwhile may be in some tables and not in others.
@@ -144,7 +148,7 @@ class LakeSource:
             LOSSES.name,
         )
         self._tables: dict[str, DeltaTable] = {
-            name: self._lake.open(name) for name in wanted if self._lake.exists(name)
+            name: self._lake.latest(name) for name in wanted if self._lake.exists(name)
         }
         if missing := [name for name in OF_PARTITIONS if name not in self._tables]:
             raise InputError(self._lake.uri, f"no table {missing[0]}")
