@@ -1,7 +1,8 @@
 """A folder as an S3 server on loopback that counts requests: python -m benchmarks.folder_store FOLDER PORT.
 
 It answers what a reader and a committer ask (ListObjectsV2, HEAD, GET with a range, PUT also if absent, DELETE), to
-whoever asks. A GET of `/-/counts` says how many requests of each kind there were since the one before.
+whoever asks. A GET of `/-/counts` says how many requests of each kind there were since the one before, a GET of
+`/-/objects` how many of each kind and object, or listed prefix.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Handler(BaseHTTPRequestHandler):
     """An answer leaves as a whole: head and body apart would wait for an acknowledgement in between."""
     folder: ClassVar[Path]
     counts: ClassVar[Counter[str]] = Counter()
+    objects: ClassVar[Counter[str]] = Counter()
     parts: ClassVar[dict[str, dict[int, bytes]]] = {}
 
     def do_HEAD(self) -> None:
@@ -37,19 +39,20 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """A listing, an object, or the counts."""
         asked = urlsplit(self.path)
-        if asked.path == "/-/counts":
-            body = json.dumps(self.counts).encode()
+        if asked.path in ("/-/counts", "/-/objects"):
+            body = json.dumps(self.counts if asked.path == "/-/counts" else self.objects).encode()
             self.counts.clear()
+            self.objects.clear()
             self._answer(200, body)
         elif "list-type" in (query := parse_qs(asked.query, keep_blank_values=True)):
-            self.counts["LIST"] += 1
+            self._count("LIST", query.get("prefix", [""])[0])
             self._answer(200, self._listing(unquote(asked.path), {name: values[0] for name, values in query.items()}))
         else:
             self._object(has_body=True)
 
     def do_PUT(self) -> None:
         """An object as a whole; with If-None-Match only where there is none."""
-        self.counts["PUT"] += 1
+        self._count("PUT")
         content = self.rfile.read(int(self.headers["Content-Length"] or 0))
         query, path = parse_qs(urlsplit(self.path).query), self._path()
         if "uploadId" in query:
@@ -67,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """An upload in parts, begun or ended; or the deletion of several objects."""
-        self.counts["POST"] += 1
+        self._count("POST")
         body, query = (
             self.rfile.read(int(self.headers["Content-Length"] or 0)),
             parse_qs(urlsplit(self.path).query, keep_blank_values=True),
@@ -88,9 +91,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         """Also of an object that is not there, as S3 has it."""
-        self.counts["DELETE"] += 1
+        self._count("DELETE")
         self._path().unlink(missing_ok=True)
         self._answer(204, b"")
+
+    def _count(self, kind: str, prefix: str = "") -> None:
+        self.counts[kind] += 1
+        self.objects[f"{kind} {'/'.join(filter(None, (unquote(urlsplit(self.path).path).strip('/'), prefix)))}"] += 1
 
     def _path(self) -> Path:
         return self.folder / unquote(urlsplit(self.path).path).strip("/")
@@ -99,7 +106,7 @@ class Handler(BaseHTTPRequestHandler):
         """Says nothing."""
 
     def _object(self, *, has_body: bool) -> None:
-        self.counts["GET" if has_body else "HEAD"] += 1
+        self._count("GET" if has_body else "HEAD")
         path = self._path()
         if not path.is_file():
             self._answer(404, b"")

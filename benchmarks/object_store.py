@@ -2,7 +2,8 @@
 
 One cluster of three controllers on an S3 server on loopback, which counts: as log dirs that were copied there, a file
 an object, and as `kraft-capture` ships them, an object an hour. The figures are requests for
-each replica, against what the project asks.
+each replica, against what the project asks. Then two clusters whose log dirs are local and whose lake is in the store:
+the figures are requests of the second hour and of the twelfth, against three for each table of the lake and five more.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +28,10 @@ REPLICAS = 3
 ASKED_WITH_CHANGES = 10
 ASKED_WITHOUT = 4
 LAYOUTS = ("log dirs", "kraft-capture")
+LAKE = "lake"
+LAKE_HOURS = (2, 12)
+LAKE_URI = "s3://lakes/lake"
+ASKED_A_TABLE, ASKED_BESIDE = 3, 5
 
 
 def ship(nodes: Path, bucket: Path, states: Path) -> None:
@@ -83,16 +90,51 @@ def figures_of(folder: Path, layout: str, hours: int) -> list[Figure | Skipped]:
     return figures
 
 
+def tables_asked(address: str) -> Counter[str]:
+    """Requests since this was asked before, by table of the lake or other folder in it."""
+    with urllib.request.urlopen(f"{address}/-/objects", timeout=10) as answer:  # noqa: S310  # our own server
+        counts_by_object: dict[str, int] = json.load(answer)
+    asked: Counter[str] = Counter()
+    for request, count in counts_by_object.items():
+        inside = request.partition(" ")[2].removeprefix(LAKE_URI.partition("://")[2]).lstrip("/")
+        asked[inside.partition("/")[0]] += count
+    return asked
+
+
+def figures_of_lake(folder: Path) -> list[Figure | Skipped]:
+    """Requests of whole runs, with changes in each cluster, at a lake in the store."""
+    logs = GrowingLogs(folder / "nodes", 2, max(LAKE_HOURS), replicas=REPLICAS)
+    (folder / "nodes" / "truth.jsonl").unlink()
+    (folder / "lakes").mkdir()
+    fleet = folder / "fleet.yaml"
+    fleet.write_text(f"lake: {LAKE_URI}\nredaction_key_file: key\nclusters_from: nodes/{{name}}/\n")
+    figures: list[Figure | Skipped] = []
+    with served(folder) as address:
+        for hour in range(1, max(LAKE_HOURS) + 1):
+            logs.show(hour)
+            tables_asked(address)
+            run = [*COMMAND, "run", str(fleet), "--engine", "local", "--quiet"]
+            subprocess.run(run, check=True, capture_output=True, env=os.environ)
+            if hour in LAKE_HOURS:
+                asked = tables_asked(address)
+                wanted = ASKED_A_TABLE * len(list((folder / "lakes" / "lake").glob("*/_delta_log"))) + ASKED_BESIDE
+                print(f"lake, hour {hour}: " + ", ".join(f"{table} {count}" for table, count in asked.most_common()))
+                name = f"object store: lake, hour {hour}, of the requests asked for"
+                figures.append(Figure(name, wanted / asked.total(), 1.0, str(asked.total()), str(wanted)))
+    return figures
+
+
 def main() -> int:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=int, default=3)
-    parser.add_argument("--layout", choices=LAYOUTS, action="append", help="default: both")
+    parser.add_argument("--layout", choices=(*LAYOUTS, LAKE), action="append", help="default: all")
     chosen = parser.parse_args()
     figures: list[Figure | Skipped] = []
-    for layout in chosen.layout or LAYOUTS:
+    for layout in chosen.layout or (*LAYOUTS, LAKE):
         with tempfile.TemporaryDirectory() as folder:
-            figures += figures_of(Path(folder), layout, chosen.hours)
+            of_lake = layout == LAKE
+            figures += figures_of_lake(Path(folder)) if of_lake else figures_of(Path(folder), layout, chosen.hours)
     print_figures(figures)
     return 0
 

@@ -269,7 +269,7 @@ def run_fleet(
     kind = Reaudit if from_archive else Run
     engines.run = run = kind(fleet, lake, engines.stage, progress, gold)
     try:
-        with traced(run, progress):
+        with traced(run, progress), lake.reading_once():
             if abandon is not None:
                 return run.abandon(abandon)
             if finish:
@@ -321,7 +321,7 @@ class Engines:
             return self._with_spark().stager(self.run.lake)(number)
         from kraft_audit.lake.staging.local_stager import LocalStager
 
-        return LocalStager(self._fleet)(number)
+        return LocalStager(self._fleet, self.run.lake)(number)
 
     def gold(self, lake: Lake) -> GoldTables:
         if self._asked == "spark":

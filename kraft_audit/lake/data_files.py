@@ -158,29 +158,28 @@ class TableWriter:
             return
         name, sink, writer = self._open
         self._open = None
-        writer.close()
-        sink.close()
-        self._written.append(finished_file(self._lake_uri, self.table, self._folder, name, self._schema))
+        self._written.append(finished_file(self._lake_uri, self.table, name, sink, writer))
 
 
-def finished_file(lake_uri: str, table: str, folder: pafs.FileSystem, name: str, schema: pa.Schema) -> DataFile:
-    """The data file just written, described from its own footer; a local one is synced to the disk."""
+def finished_file(lake_uri: str, table: str, name: str, sink: pa.NativeFile, writer: pq.ParquetWriter) -> DataFile:
+    """Ends a data file, and describes it by the footer that was written; a local one is synced to the disk."""
+    writer.close()
+    size_bytes = sink.tell()
+    sink.close()
     if not is_uri(lake_uri):
         sync(Path(lake_uri) / table / name)  # before a transaction names it
-    with folder.open_input_file(name) as source:
-        metadata = pq.read_metadata(source)
-        size_bytes = source.size()
-    return DataFile(table, name, size_bytes, metadata.num_rows, file_statistics(metadata, schema))
+    metadata = writer.writer.metadata
+    return DataFile(table, name, size_bytes, metadata.num_rows, file_statistics(metadata, writer.schema))
 
 
 def write_rows(lake_uri: str, table: str, rows: pa.Table, label: str) -> DataFile:
     """Write a few rows, or none, as one data file."""
     folder = table_folder(lake_uri, table)
     name = f"{label}-{uuid.uuid4().hex}.zstd.parquet"
-    options = parquet_options(rows.schema)
-    with folder.open_output_stream(name) as sink, pq.ParquetWriter(sink, rows.schema, **options) as writer:
+    with folder.open_output_stream(name) as sink:
+        writer = pq.ParquetWriter(sink, rows.schema, **parquet_options(rows.schema))
         writer.write_table(rows)
-    return finished_file(lake_uri, table, folder, name, rows.schema)
+        return finished_file(lake_uri, table, name, sink, writer)
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:

@@ -22,20 +22,18 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from kraft_audit.lake.data_files import DataFile, write_rows
+from kraft_audit.lake.delta_merges import DeltaMerges
 from kraft_audit.lake.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, NO_VERSIONS, TABLE_PROPERTIES
 from kraft_audit.lake.lake_paths import ambiguous_part, first_outside, foreign_file, is_uri
-from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, Once
+from kraft_audit.lake.local_copy import LocalCopy
 from kraft_audit.lake.settings import Committer
+from kraft_audit.tables.bronze import PLANS
 from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import other_host
 
+READ_OFTEN: Final = ("plans", "captures", "replays", "findings", "findings_staged", "finding_episodes")
+"""The tables that a run asks several times: of a store each of their files is fetched once."""
 _OF_READING: Final = (OSError, DeltaError, pa.ArrowException)
-DATAFUSION_WORDS: Final[EngineWords] = {
-    "explode": "unnest",
-    "sequence": "generate_series",
-    "array": "make_array",
-    "by_hash": "",
-}
 
 
 class DeltaLake:
@@ -56,6 +54,9 @@ class DeltaLake:
         self._known: dict[str, DeltaTable] = {}
         self._transactions: dict[str, _Transactions] = {}
         self._checked: dict[str, int] = {}
+        self._plans_version = -1
+        self._up_to_date: set[str] | None = None
+        self._copies: dict[str, LocalCopy] = {}
 
     def hold(self) -> None:
         """Nothing to do: each commit is put if absent, so that drivers need no turns."""
@@ -75,8 +76,33 @@ class DeltaLake:
             raise InputError(self.table_uri(table), "no Delta table") from None
         return self._own(table, opened)
 
+    @contextlib.contextmanager
+    def reading_once(self) -> Iterator[None]:
+        """Within it a table's log is read when the table is first asked for, and again after each commit to it.
+
+        Another run may commit meanwhile. A commit that rests on what has changed is refused, and then every table is
+        read again. Every table is also read again once `plans` has a commit of another run: the rows of its plan are
+        in tables that may have been read before.
+        """
+        if self._up_to_date is not None:
+            yield
+            return
+        self._up_to_date = set()
+        self._copies = {table: LocalCopy(self.uri, table) for table in READ_OFTEN if is_uri(self.uri)}
+        try:
+            yield
+        finally:
+            self._up_to_date, self._copies = None, {}
+
+    def read_again(self) -> None:
+        """Read every table again when it is next asked for: another run, or Spark, committed."""
+        if self._up_to_date is not None:
+            self._up_to_date.clear()
+
     def exists(self, table: str) -> bool:
         """Whether there is a Delta log. Its contents are not read, which would take fifty times as long."""
+        if self._up_to_date is not None and table in self._known:
+            return True
         with self._opening(table):
             is_there: bool = DeltaTable.is_deltatable(self.table_uri(table))
         return is_there
@@ -135,14 +161,15 @@ class DeltaLake:
 
     def queries_of(self, opened: Mapping[str, DeltaTable]) -> Callable[[str], pa.Table]:
         """A function that queries these tables, each under its name and at the version at which it was opened."""
-        builder = QueryBuilder()
+        builder, copies = QueryBuilder(), self._copies
         for name, table in opened.items():
             with self.reading(name):
-                builder.register(name, table)
+                copy = copies.get(table.table_uri.rstrip("/").rpartition("/")[2])
+                builder.register(name, table if copy is None else copy.of(table))
         only = next(iter(opened)) if len(opened) == 1 else ""
 
         def query(sql: str) -> pa.Table:
-            with self.reading(only):
+            with self.reading(only), contextlib.nullcontext(copies):  # their files stay while they may be asked for
                 return plain_table(pa.table(builder.execute(sql).read_all()))
 
         return query
@@ -152,7 +179,7 @@ class DeltaLake:
         return DeltaMerges(self)
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        if self._is_done(self.latest(table), table, application, version):
+        if self.is_done(self.latest(table), table, application, version):
             return False
         with self.writing(table):
             file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
@@ -164,7 +191,7 @@ class DeltaLake:
         properties = CommitProperties(app_transactions=[Transaction(application, version, now_ms)])
         for attempt in range(COMMIT_ATTEMPTS):
             delta_table = self.latest(table)
-            if self._is_done(delta_table, table, application, version):
+            if self.is_done(delta_table, table, application, version):
                 return False
             try:
                 before = delta_table.version()
@@ -172,9 +199,10 @@ class DeltaLake:
                     delta_table.create_write_transaction(actions, "append", schema, commit_properties=properties)
             except CommitFailedError:
                 # Another run's commit: of the same transaction, as the next attempt will see, or of another one.
+                self.read_again()
                 time.sleep(min(0.05 * 2**attempt, 2.0))
             else:
-                self._committed(table, before, application, version)
+                self.committed(table, before, {application: version})
                 return True
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
 
@@ -182,14 +210,28 @@ class DeltaLake:
         return {}
 
     def latest(self, table: str) -> DeltaTable:
-        """The table as of now, for one use: of a table that was opened before only newer versions are read."""
+        """The table as of now, for one use: of a table that was opened before only newer versions are read.
+
+        Within `reading_once` it is the table as it was when it was read.
+        """
         known = self._known.get(table)
         if known is not None:
+            if self._up_to_date is not None and table in self._up_to_date:
+                return known
             # If it cannot be updated, opening it again says why.
             with contextlib.suppress(OSError, DeltaError):
                 known.update_incremental()
-                return self._own(table, known)
+                return self._read(table, self._own(table, known))
         self._known[table] = opened = self.open(table)
+        return self._read(table, opened)
+
+    def _read(self, table: str, opened: DeltaTable) -> DeltaTable:
+        """Notes that a table is up to date; `plans` with commits that are not our own makes all others stale."""
+        if table == PLANS.name and opened.version() != self._plans_version:
+            self.read_again()
+            self._plans_version = opened.version()
+        if self._up_to_date is not None:
+            self._up_to_date.add(table)
         return opened
 
     def _own(self, table: str, opened: DeltaTable) -> DeltaTable:
@@ -254,7 +296,7 @@ class DeltaLake:
             where = self.table_uri(table) if table else self.uri
             raise InputError(where, f"cannot be read: {error_line(problem)}") from problem
 
-    def _is_done(self, delta_table: DeltaTable, table: str, application: str, version: int) -> bool:
+    def is_done(self, delta_table: DeltaTable, table: str, application: str, version: int) -> bool:
         return self._newest_version(delta_table, table, application) >= version
 
     def _newest_version(self, delta_table: DeltaTable, table: str, application: str) -> int:
@@ -270,11 +312,15 @@ class DeltaLake:
                 known.newest[application] = delta_table.transaction_version(application) or 0
         return known.newest[application]
 
-    def _committed(self, table: str, before: int, application: str, version: int) -> None:
+    def committed(self, table: str, before: int, versions: Mapping[str, int]) -> None:
         """Notes a commit of our own: what is known of the version before holds of the next one, but for this."""
+        if table == PLANS.name:
+            self._plans_version += 1
+        if self._up_to_date is not None:
+            self._up_to_date.discard(table)
         known = self._transactions.get(table)
         if known is not None and known.of_version == before:
-            self._transactions[table] = _Transactions(before + 1, known.newest | {application: version})
+            self._transactions[table] = _Transactions(before + 1, {**known.newest, **versions})
 
 
 @dataclass(slots=True)
@@ -283,67 +329,6 @@ class _Transactions:
 
     of_version: int
     newest: dict[str, int] = field(default_factory=dict)
-
-
-class DeltaMerges:
-    """Merges into the tables of a lake by `deltalake`."""
-
-    def __init__(self, lake: DeltaLake) -> None:
-        self._lake = lake
-
-    def merge(self, table: str, merge: Merge, once: Once | None = None) -> bool:
-        lake = self._lake
-        transactions = [] if once is None else [Transaction(once.application, once.version)]
-        for attempt in range(COMMIT_ATTEMPTS):
-            # The check and the merge use one version of the table: if another run commits between them, it wins.
-            known = lake.open(table)
-            try:
-                with lake.writing(table, "cannot be merged into"):
-                    if once is not None and (known.transaction_version(once.application) or 0) >= once.version:
-                        return False
-                    self._merge(known, merge, transactions)
-            except CommitFailedError:
-                time.sleep(min(0.05 * 2**attempt, 2.0))  # perhaps the same transaction by another run
-            else:
-                return True
-        raise InputError(lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
-
-    def _merge(self, known: DeltaTable, merge: Merge, transactions: list[Transaction]) -> None:
-        rows = merge.rows
-        if rows is None:
-            assert merge.changes is not None  # noqa: S101  # a merge has rows or the query that gives them
-            rows = self._lake.query(merge.changes(str, DATAFUSION_WORDS), *merge.tables)
-        if not rows.num_rows and transactions:
-            _record(known, transactions)
-            return
-        if merge.null_type is not None:
-            rows = rows.append_column("no_waiver", pa.nulls(rows.num_rows, merge.null_type))
-        merger = known.merge(
-            rows,
-            merge.same_row,
-            source_alias="found",
-            target_alias="known",
-            commit_properties=CommitProperties(app_transactions=transactions),
-        )
-        for clause in merge.clauses:
-            values = {name: text.format(no_waiver="found.no_waiver") for name, text in clause.values.items()}
-            if clause.action is MergeAction.DELETE:
-                merger = merger.when_matched_delete(clause.condition)
-            elif clause.action is MergeAction.UPDATE:
-                merger = merger.when_matched_update(values, clause.condition)
-            else:
-                merger = merger.when_not_matched_insert(values, clause.condition)
-        before = known.version()
-        merger.execute()
-        if transactions and known.version() == before:
-            # Without a change `deltalake` commits nothing.
-            _record(known, transactions)
-
-
-def _record(table: DeltaTable, transactions: list[Transaction]) -> None:
-    """Record in a table that a plan was merged which changes nothing in it."""
-    properties = CommitProperties(app_transactions=transactions)
-    table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
 
 
 _TERMINAL: Final = re.compile("\x1b\\[[0-9;]*m|[\x00-\x1f\x7f]+")

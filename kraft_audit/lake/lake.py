@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol, get_args
 
@@ -21,7 +22,7 @@ COMMIT_ATTEMPTS: Final = 20
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 NO_VERSIONS: Final[Mapping[str, int]] = {}
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
-    "delta.checkpointInterval": "50",
+    "delta.checkpointInterval": "10",
     "delta.enableDeletionVectors": "false",
     "delta.columnMapping.mode": "none",
 }
@@ -49,6 +50,12 @@ class Lake(Protocol):
 
     def close(self) -> None:
         """Let the next driver in."""
+
+    def reading_once(self) -> AbstractContextManager[None]:
+        """Within it a table may be taken as it was read, until a commit shows that another run changed it."""
+
+    def read_again(self) -> None:
+        """Read every table again when it is next asked for: another engine of this run committed."""
 
     def exists(self, table: str) -> bool: ...
 

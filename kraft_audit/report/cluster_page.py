@@ -136,7 +136,7 @@ class ClusterView:
         return sum(group.count for group in self.undecided)
 
 
-def cluster_view(given: ClusterInput) -> ClusterView:
+def cluster_view(given: ClusterInput, *, is_drawn: bool = True) -> ClusterView:
     """The view of one cluster. Costs no more than reading its tables; partitions stay in columns."""
     history = given.history
     by_state: dict[str, list[TableRow]] = defaultdict(list)
@@ -189,7 +189,7 @@ def cluster_view(given: ClusterInput) -> ClusterView:
         permissions=given.permissions,
         permission_lines=() if given.permissions is None else tuple(permission_lines(given.permissions)),
         labels=given.labels,
-        picture=picture_of(given.drawn or history, given.incidents, given.apart),
+        picture=picture_of(given.drawn or history, given.incidents, given.apart) if is_drawn else None,
         action=given.situation if given.situation.needs_action else None,
         weakness=weakness(given, [loss for control in controls for loss in control.acknowledged]),
     )

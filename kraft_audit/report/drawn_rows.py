@@ -45,7 +45,8 @@ class DrawnRows:
         self._query = query
         self._view = view
         self._tables = tables
-        self._short = self._short_logs(listed)
+        self._batches = self._count(BATCHES.name, listed)
+        self._captures = self._count(CAPTURES.name, listed)
         self._log_ends = self._log_ends_of(listed)
         self._losses = self._losses_of(listed)
 
@@ -54,7 +55,7 @@ class DrawnRows:
 
         What was derived without them is not kept.
         """
-        if history.cluster_id not in self._short:
+        if not 0 < self._batches.get(history.cluster_id, 0) <= DRAWN_BATCHES_MAX:
             return None
         batches = self._view(BATCHES.name)
         rows = self._query(f"SELECT * FROM ({batches}) AS held WHERE cluster_id = {sql_text(history.cluster_id)}")
@@ -66,14 +67,18 @@ class DrawnRows:
         """What the picture of a cluster shows beside its history; `spans` are when its partitions were exposed."""
         return DrawnApart(spans, self._losses.get(cluster_id, ()), self._log_ends.get(cluster_id, ()))
 
-    def _short_logs(self, listed: str) -> frozenset[str]:
-        if BATCHES.name not in self._tables:
-            return frozenset()
+    def row_counts(self, cluster_id: str) -> tuple[int, ...]:
+        """How many captures and batches of a cluster the lake holds."""
+        return self._captures.get(cluster_id, 0), self._batches.get(cluster_id, 0)
+
+    def _count(self, table: str, listed: str) -> dict[str, int]:
+        if table not in self._tables:
+            return {}
         rows = self._query(
-            f"SELECT cluster_id, count(*) AS n FROM ({self._view(BATCHES.name)}) AS held "
+            f"SELECT cluster_id, count(*) AS n FROM ({self._view(table)}) AS held "
             f"WHERE cluster_id IN ({listed}) GROUP BY cluster_id"
         ).to_pylist()
-        return frozenset(row["cluster_id"] for row in rows if row["n"] <= DRAWN_BATCHES_MAX)
+        return {row["cluster_id"]: row["n"] for row in rows}
 
     def _log_ends_of(self, listed: str) -> dict[str, tuple[DatedEnd, ...]]:
         """The ends of the canonical log as plans found them, with the append time of the last batch there."""

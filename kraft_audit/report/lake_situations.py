@@ -31,7 +31,7 @@ def update_situations(lake: DeltaLake, ids: Sequence[str]) -> dict[str, Situatio
     newest = newest_judged(lake)
     known, stored = stored_situations(lake, newest)
     wanted = [id_ for id_ in ids if id_ not in stored and id_ in newest]
-    made = {given.cluster_id: given.situation for given in LakeSource(lake.uri).of(wanted)} if wanted else {}
+    made = {given.cluster_id: given.situation for given in LakeSource(lake).of(wanted)} if wanted else {}
     gone = known - set(ids)
     if made or gone:
         rows = [{**made[id_].row(id_, *newest[id_]), _GONE: False} for id_ in made]

@@ -31,7 +31,7 @@ from kraft_audit.lake.gold.clusters_table import known_clusters
 from kraft_audit.lake.lake import require_lake
 from kraft_audit.lake.lake_copies import copies_alone
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
-from kraft_audit.lake.ledger import Ledger
+from kraft_audit.lake.ledger import READ_ROWS, Ledger
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
 from kraft_audit.picture.whole_picture import SPANS, DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
@@ -39,7 +39,16 @@ from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.report.drawn_rows import DrawnRows
 from kraft_audit.report.lake_answer import lake_situation
 from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
-from kraft_audit.report.report_source import AsOf, ClusterInput, NotRead, TableVersion, rules_version
+from kraft_audit.report.report_source import (
+    AsOf,
+    ClusterInput,
+    HasPage,
+    NotRead,
+    PageOrigin,
+    TableVersion,
+    no_page,
+    rules_version,
+)
 from kraft_audit.report.stored_situations import newest_judged, stored_situations
 from kraft_audit.rules.cluster_history import CONTRACTS, JUDGED_CHANGES, ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import path_read
@@ -114,6 +123,15 @@ SNAPSHOT_TIMES: Final = """
 SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS at_ms
 FROM ({brokers}) AS brokers GROUP BY cluster_id, from_offset
 """
+_READ_AND_CLOSED: Final = f"""
+SELECT read.cluster_id, read.plan, ended.at_ms
+FROM (
+    SELECT cluster_id, max(plan) AS plan FROM plans
+    WHERE {READ_ROWS} AND {{is_closed}} AND cluster_id IS NOT NULL GROUP BY cluster_id
+) AS read
+JOIN (SELECT plan, max(at_ms) AS at_ms FROM plans WHERE event = '{CLOSED}' GROUP BY plan) AS ended
+ON read.plan = ended.plan
+"""  # our own words
 NO_SPANS: Final = pa.schema([("topic_id", pa.string()), ("partition", pa.int32()), *SPANS]).empty_table()
 
 
@@ -123,9 +141,13 @@ class LakeSource:
     With `has_pages` the archive is asked what `may-i` answers about each, and what its picture shows is read.
     """
 
-    def __init__(self, path: str, *, has_pages: bool = False) -> None:
+    def __init__(self, lake: str | DeltaLake, *, has_pages: bool = False) -> None:
         self._has_pages = has_pages
-        self._lake = DeltaLake(absolute(path, Path.cwd()))
+        self._lake = DeltaLake(absolute(lake, Path.cwd())) if isinstance(lake, str) else lake
+        with self._lake.reading_once():
+            self._open()
+
+    def _open(self) -> None:
         require_lake(self._lake)
         ledger = Ledger(self._lake)
         # Once, and before any table is opened: a plan that closes meanwhile may be in some tables and not in others.
@@ -144,13 +166,19 @@ class LakeSource:
             LOSSES.name,
         )
         self._tables: dict[str, DeltaTable] = {
-            name: self._lake.open(name) for name in wanted if self._lake.exists(name)
+            name: self._lake.latest(name) for name in wanted if self._lake.exists(name)
         }
         if missing := [name for name in OF_PARTITIONS if name not in self._tables]:
             raise InputError(self._lake.uri, f"no table {missing[0]}")
         self._query = self._lake.queries_of(self._tables)
         self._known = known_clusters(self._lake)
-        _, self._situations = stored_situations(self._lake, newest_judged(self._lake))
+        judged = newest_judged(self._lake)
+        _, self._situations = stored_situations(self._lake, judged)
+        closed = self._query(_READ_AND_CLOSED.format(is_closed=self._closed.where())).to_pylist()
+        self._read_at = {
+            row["cluster_id"]: (row["plan"], max(row["at_ms"], judged.get(row["cluster_id"], (0, 0))[1]))
+            for row in closed
+        }
 
     def as_of(self) -> AsOf:
         versions = tuple(
@@ -169,15 +197,28 @@ class LakeSource:
         at_ms: int | None = rows["at_ms"][0].as_py()
         return at_ms
 
-    def clusters(self) -> Iterator[ClusterInput]:
-        return self.of(self.ids())
+    def clusters(self, has_page: HasPage = no_page) -> Iterator[ClusterInput]:
+        return self.of(self.ids(), has_page)
 
-    def of(self, ids: Sequence[str]) -> Iterator[ClusterInput]:
+    def of(self, ids: Sequence[str], has_page: HasPage = no_page) -> Iterator[ClusterInput]:
         """Only the clusters of these ids."""
         names = self._names()
         for start in range(0, len(ids), CLUSTERS_AT_ONCE):
-            for given in self._read(ids[start : start + CLUSTERS_AT_ONCE], names):
-                yield replace(given, permissions=self._permissions(given, len(ids))) if self._has_pages else given
+            some = ids[start : start + CLUSTERS_AT_ONCE]
+            drawn = self._drawn_rows(", ".join(map(sql_text, some))) if self._has_pages else None
+            for given in self._read(some, names):
+                yield given if drawn is None else self._with_page(given, drawn, has_page, len(ids))
+
+    def _with_page(self, given: ClusterInput, drawn: DrawnRows, has_page: HasPage, cluster_count: int) -> ClusterInput:
+        """The cluster with what only its page shows, unless it has its page."""
+        id_, spans, origin = given.cluster_id, given.exposed_spans, None
+        if (read_at := self._read_at.get(id_)) is not None:
+            origin = PageOrigin(*read_at, drawn.row_counts(id_), cluster_count <= REPORT_CLUSTERS_ASKED_MAX)
+        given = replace(given, apart=drawn.apart(id_, NO_SPANS if spans is None else spans), origin=origin)
+        if has_page(given):
+            return given
+        permissions = self._permissions(given, cluster_count)
+        return replace(given, drawn=drawn.history(given.history), permissions=permissions)
 
     def _permissions(self, given: ClusterInput, cluster_count: int) -> Permissions:
         """What `may-i` answers about the node dirs as they were when the lake read them."""
@@ -223,7 +264,6 @@ class LakeSource:
         incidents = self._incidents(listed)
         exposed = self._exposed(listed)
         partitions = self._partitions(listed)
-        drawn = self._drawn_rows(listed) if self._has_pages else None
         tables[PARTITION_CHANGES.name] = {id_: known.changes for id_, known in partitions.items()}
         for id_ in ids:
             own_tables: dict[str, pa.Table] = {
@@ -245,8 +285,7 @@ class LakeSource:
                 situation=self._situations.get(id_)
                 or lake_situation(history, findings.get(id_, []), incidents.get(id_, []), rules),
                 labels=_labels(self._known.get(id_)),
-                drawn=None if drawn is None else drawn.history(history),
-                apart=DrawnApart(spans) if drawn is None else drawn.apart(id_, spans),
+                apart=DrawnApart(spans),
             )
 
     def _drawn_rows(self, listed: str) -> DrawnRows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Protocol
@@ -67,6 +67,20 @@ class AsOf:
     closed_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PageOrigin:
+    """What a lake last did about a cluster: the newest closed plan that read it, and when it or a finding changed.
+
+    `row_counts` are those of tables that a page shows more of than `ClusterInput` holds, `is_asked` says whether
+    `may-i` answers.
+    """
+
+    plan: int
+    at_ms: int
+    row_counts: tuple[int, ...]
+    is_asked: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterInput:
     """One cluster: its history, its findings as rows of the table `findings`, and what people call it.
@@ -78,7 +92,8 @@ class ClusterInput:
     that found nothing has a row of status clear. `incidents` are rows of the table `incidents`. `situation` is what
     `check` says of the cluster first. `drawn` is the same history with the batches of its log, where `history` lacks
     them and they are few; `apart` is what the picture shows of tables that are not whole. `permissions` is what `may-i`
-    answers, None where it was not asked. `labels` are what fleet.yaml says of the cluster, as `owner`.
+    answers, None where it was not asked. `labels` are what fleet.yaml says of the cluster, as `owner`. `origin` is what
+    a lake did, None of log dirs.
     """
 
     history: ClusterHistory
@@ -94,6 +109,7 @@ class ClusterInput:
     labels: Mapping[str, str] = field(default_factory=dict)
     drawn: ClusterHistory | None = None
     apart: DrawnApart | None = None
+    origin: PageOrigin | None = None
 
     @property
     def cluster_id(self) -> str:
@@ -111,12 +127,21 @@ class ClusterInput:
         return self.history.history_of.title(self.name or self.cluster_id)
 
 
+HasPage = Callable[[ClusterInput], bool]
+
+
+def no_page(_: ClusterInput) -> bool:
+    """No cluster has a page yet."""
+    return False
+
+
 class ReportSource(Protocol):
     """Where clusters come from. Each is held in memory only while its page is written."""
 
     def as_of(self) -> AsOf: ...
 
-    def clusters(self) -> Iterator[ClusterInput]: ...
+    def clusters(self, has_page: HasPage = no_page) -> Iterator[ClusterInput]:
+        """The clusters in turn; of one that has its page already, a lake reads nothing that only the page shows."""
 
 
 def rules_version() -> str:
@@ -141,7 +166,7 @@ class PathSource:
     def as_of(self) -> AsOf:
         return AsOf(self.path, "log dirs", self.now_ms, version("kraft-audit"), rules_version())
 
-    def clusters(self) -> Iterator[ClusterInput]:
+    def clusters(self, has_page: HasPage = no_page) -> Iterator[ClusterInput]:
         for history, permissions in self.histories:
             judged, _ = apply_waivers(list(judging.check(history, self.settings)), self.waivers, self.now_ms)
             folded = fold(history, judged)

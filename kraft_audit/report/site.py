@@ -8,12 +8,13 @@ style sheet and script, by hash, and nothing else: they make no request and run 
 from __future__ import annotations
 
 import base64
+import filecmp
 import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -37,11 +38,12 @@ from kraft_audit.report.cluster_page import (
     voter_plot,
 )
 from kraft_audit.report.cluster_standing import advice_of, since_of, standing_of, state_in_words
+from kraft_audit.report.earlier_pages import PAGES_FILE, EarlierPages, file_hash, write_pages
 from kraft_audit.report.fleet_page import AGE_MAX_MS, ClusterLine, Fleet, fleet_view, known_incidents
 from kraft_audit.report.oscal import OSCAL_FOLDER, oscal_documents, write_document
 from kraft_audit.report.partition_exposure import partition_minutes
 from kraft_audit.report.report_files import AddCluster, FileWriter, created_folders, csv_file, openmetrics_file, writing
-from kraft_audit.report.report_source import AsOf, ReportSource
+from kraft_audit.report.report_source import AsOf, ClusterInput, ReportSource
 from kraft_audit.report.since_last import INCIDENTS_FILE, SHOWN_MAX, since_last, write_incidents
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import rules
@@ -169,10 +171,12 @@ def write_site(source: ReportSource, folder: Path) -> WrittenReport:
     The site is written completely before its files are moved into place: if that fails, the folder stays as it was.
     """
     with _claimed(folder) as unfinished:
-        site = _Site(unfinished, source.as_of())
+        as_of = source.as_of()
+        site = _Site(unfinished, as_of, EarlierPages.of(folder, as_of))
         lines = _write_pages(source, site, folder)
         (unfinished / MARK).write_text("made by kraft-audit report, which writes over this folder\n")
-        sizes = [file.stat().st_size for file in site.written]
+        site.add_list()
+        sizes = [file.stat().st_size for file in (*site.written, *(folder / name for name in site.kept))]
         _put_in_place(site, folder)
     opened = sum(sum(line.open_counts.values()) for line in lines)
     not_read = len(site.as_of.not_read)
@@ -185,28 +189,15 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
         site.file("findings.csv", csv_file) as add_findings,
         site.file("metrics.prom", openmetrics_file) as add_metrics,
     ):
-        for given in source.clusters():
-            view = cluster_view(given)
+        for given in source.clusters(site.has_page):
+            is_kept = site.has_page(given)
+            view = cluster_view(given, is_drawn=not is_kept)
             fleet.add(given, view)
             audit.add(view)
             add_findings(given)
             add_metrics(given)
-            site.write(
-                page_of(given.page_id),
-                "cluster.html",
-                view=view,
-                standing=standing_of(view),
-                state=state_in_words(view),
-                since_ms=since_of(view),
-                advice=advice_of(view),
-                age_max_ms=AGE_MAX_MS,
-                interval=interval_plot(view),
-                voters=voter_plot(view.voter_sets),
-                epochs=epoch_plot(view.leader_epochs),
-                pictures=_pictures(view),
-                subjects_shown=SUBJECTS_SHOWN,
-                incidents_shown=SUMMARY_INCIDENTS_SHOWN,
-            )
+            if not is_kept:
+                _write_cluster(site, given, view)
     known = known_incidents(fleet.lines)
     since = since_last(folder, known, {line.cluster_id for line in fleet.lines if line.is_read})
     site.write("index.html", "fleet.html", since=since, since_shown=SHOWN_MAX, **fleet_view(fleet))
@@ -216,11 +207,13 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
     site.add(CONTROLS_FILE, lambda target: write_controls(target, audit))
     for file, document in oscal_documents(audit, site.as_of).items():
         site.add(f"{OSCAL_FOLDER}/{file}", partial(write_document, document))
+    timeless = replace(site.as_of, plan=None, versions=())
     for row in rule_rows():
         where = fleet.rule_clusters.get(row["rule"], [])
         site.write(
             f"rules/{row['rule']}.html",
             "rule.html",
+            timeless,
             rule=row,
             meanings={threshold.name: threshold.comment for threshold in rules()[row["rule"]].thresholds},
             control=row["control"].replace("_", " "),
@@ -229,8 +222,34 @@ def _write_pages(source: ReportSource, site: _Site, folder: Path) -> list[Cluste
             where=sorted(where, key=lambda counted: (-counted[1], counted[0].cluster_id)),
         )
     clusters = {rule: len(counted) for rule, counted in fleet.rule_clusters.items()}
-    site.write("rules/index.html", "rules.html", rules=rule_rows(), counts=fleet.rule_counts, clusters=clusters)
+    site.write(
+        "rules/index.html", "rules.html", timeless, rules=rule_rows(), counts=fleet.rule_counts, clusters=clusters
+    )
     return fleet.lines
+
+
+def _write_cluster(site: _Site, given: ClusterInput, view: ClusterView) -> None:
+    """The page of a cluster, as of what a lake last did about it: so it is the same until the lake does something."""
+    name, as_of = page_of(given.page_id), site.as_of
+    if given.origin is not None:
+        as_of = replace(as_of, made_at_ms=given.origin.at_ms, plan=given.origin.plan, versions=())
+    site.write(
+        name,
+        "cluster.html",
+        as_of,
+        view=view,
+        standing=standing_of(view),
+        state=state_in_words(view),
+        since_ms=since_of(view),
+        advice=advice_of(view),
+        age_max_ms=AGE_MAX_MS,
+        interval=interval_plot(view),
+        voters=voter_plot(view.voter_sets),
+        epochs=epoch_plot(view.leader_epochs),
+        pictures=_pictures(view),
+        subjects_shown=SUBJECTS_SHOWN,
+        incidents_shown=SUMMARY_INCIDENTS_SHOWN,
+    )
 
 
 def _pictures(view: ClusterView) -> list[Markup]:
@@ -240,19 +259,38 @@ def _pictures(view: ClusterView) -> list[Markup]:
     return [Markup(drawing.draw(view.picture, width)) for width in drawing.WIDTHS]  # noqa: S704
 
 
+@dataclass(slots=True)
 class _Site:
-    """The pages of an unfinished site, and the list of files written."""
+    """The pages of an unfinished site: files written, and pages of the earlier report that stay."""
 
-    def __init__(self, folder: Path, as_of: AsOf) -> None:
-        self.folder = folder
-        self.as_of = as_of
-        self.written: list[Path] = []
+    folder: Path
+    as_of: AsOf
+    earlier: EarlierPages
+    written: list[Path] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    made_of: dict[str, str] = field(default_factory=dict)
+    _asked: dict[str, bool] = field(default_factory=dict)
 
-    def write(self, name: str, template: str, **values: Any) -> None:
+    def has_page(self, given: ClusterInput) -> bool:
+        """Whether the earlier report's page of the cluster stays."""
+        name = page_of(given.page_id)
+        if name not in self._asked and (made_of := self.earlier.made_of_now(given)) is not None:
+            self.made_of[name] = made_of
+            self._asked[name] = self.earlier.has(name, made_of)
+            if self._asked[name]:
+                self.kept[name] = self.earlier.hashes[name]
+        return self._asked.get(name, False)
+
+    def write(self, name: str, template: str, as_of: AsOf | None = None, **values: Any) -> None:
         doing(f"writing {name}")
         up = "../" * name.count("/")
-        text = environment().get_template(template).render(up=up, as_of=self.as_of, page=name, **values)
+        text = environment().get_template(template).render(up=up, as_of=as_of or self.as_of, page=name, **values)
         self.add(name, lambda target: target.write_text(text, encoding="utf-8"))
+
+    def add_list(self) -> None:
+        """The list of all files, by which the next report knows those that can stay."""
+        hashes = {file.relative_to(self.folder).as_posix(): file_hash(file) for file in self.written} | self.kept
+        self.add(PAGES_FILE, lambda target: write_pages(target, hashes, self.made_of))
 
     def add(self, name: str, write: Callable[[Path], object]) -> None:
         """A file that `write` writes at once."""
@@ -272,17 +310,23 @@ class _Site:
 
 
 def _put_in_place(site: _Site, folder: Path) -> None:
-    """Move every page into place, each atomically, the mark first; then delete the pages of clusters that are gone."""
+    """Move every page that differs into place, each atomically, the mark first; then delete pages that are gone.
+
+    Those are what stands for clusters, and of other files those that an earlier report wrote and nobody changed.
+    """
     with writing(folder):
-        (site.folder / MARK).replace(folder / MARK)
-        placed = {folder / file.relative_to(site.folder): file for file in site.written}
+        placed = {folder / file.relative_to(site.folder): file for file in (site.folder / MARK, *site.written)}
+        there = {*placed, *(folder / name for name in site.kept)}
         for target, file in placed.items():
+            if target.is_file() and not target.is_symlink() and filecmp.cmp(file, target, shallow=False):
+                continue
             target.parent.mkdir(parents=True, exist_ok=True)
             file.chmod(0o644)
             file.replace(target)
-        for page in (folder / "clusters").glob("*.html"):
-            if page not in placed:
-                page.unlink()
+        names = {file.relative_to(folder).as_posix() for file in there}
+        for page in (*(folder / "clusters").glob("*.html"), *site.earlier.gone(names)):
+            if page not in there:
+                page.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -89,7 +89,9 @@ class SparkGold:
             except spark_errors() as problem:
                 if not is_conflict(problem):
                     raise
+                self._lake.read_again()
                 continue  # perhaps the same transaction by another run: the next attempt checks
+            self._lake.read_again()
             return True
         raise InputError(self._lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
 

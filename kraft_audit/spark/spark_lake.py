@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -115,6 +116,12 @@ class SparkLake:
             file = Path(self.data_uri, LEASE_FOLDER, ID_FILE)
             why = f"drivers of {self.uri} take turns by another staging folder, with the id {bound[0]}: use that one;"
             raise InputError(str(file), f"{why} where it is lost and no driver runs, write that id into this file")
+
+    def reading_once(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def read_again(self) -> None:
+        """Nothing to do: each log is listed every time."""
 
     def exists(self, table: str) -> bool:
         return self._logs.state(self.table_uri(table)) is not None

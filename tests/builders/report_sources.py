@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kraft_audit
-from kraft_audit.report.report_source import AsOf, ClusterInput, PathSource
+from kraft_audit.report.report_source import AsOf, ClusterInput, HasPage, PathSource, no_page
 from kraft_audit.rules.cluster_history import ClusterHistory
 from tests.builders.payloads import PAYLOADS
 
@@ -29,7 +29,7 @@ class GivenSource:
     def as_of(self) -> AsOf:
         return AsOf("given", "a test", NOW_MS, "0", "0")
 
-    def clusters(self) -> Iterator[ClusterInput]:
+    def clusters(self, has_page: HasPage = no_page) -> Iterator[ClusterInput]:
         yield from self.given
 
 

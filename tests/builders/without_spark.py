@@ -56,20 +56,24 @@ def run(
 ) -> RunResult:
     reported = lines if lines is not None else []
     run = Run(fleet, DeltaLake(fleet.lake), stage or stager(fleet), reported.append)
-    return run.all_steps() if only is None else run.one_step(only)
+    with run.lake.reading_once():
+        return run.all_steps() if only is None else run.one_step(only)
 
 
 def run_from_archive(fleet: FleetSettings) -> int:
     """The number of the plan that a run from the archive closed."""
     fleet = without_lost_key(fleet)
-    result = Reaudit(fleet, DeltaLake(fleet.lake), stager(fleet, has_key=False), lambda _: None).all_steps()
+    run = Reaudit(fleet, DeltaLake(fleet.lake), stager(fleet, has_key=False), lambda _: None)
+    with run.lake.reading_once():
+        result = run.all_steps()
     assert result.exit_code == 0, result.failed
     return result.plans[-1]
 
 
 def run_with_gold(fleet: FleetSettings, session: Callable[[], SparkSession]) -> RunResult:
     lake = DeltaLake(fleet.lake)
-    return Run(fleet, lake, stager(fleet), lambda _: None, SparkGoldSteps(fleet, lake, session)).all_steps()
+    with lake.reading_once():
+        return Run(fleet, lake, stager(fleet), lambda _: None, SparkGoldSteps(fleet, lake, session)).all_steps()
 
 
 def local_spark() -> SparkSession:

@@ -12,7 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.lake.delta import DATAFUSION_WORDS, sql_text
+from kraft_audit.lake.delta import sql_text
+from kraft_audit.lake.delta_merges import DATAFUSION_WORDS
 from kraft_audit.lake.merges import EngineWords
 from kraft_audit.lake.views import TableReference, sql_file
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest
 from kraft_audit.lake.settings import FleetSettings
@@ -26,13 +26,14 @@ from kraft_codec.errors import InputError
 class LocalStager:
     """Stages plans of one fleet's lake. Raises StageError where the lake cannot be written."""
 
-    def __init__(self, fleet: FleetSettings, processes: int | None = None) -> None:
+    def __init__(self, fleet: FleetSettings, lake: Lake, processes: int | None = None) -> None:
         self._fleet = fleet
+        self._lake = lake
         self.processes = processes or processors()
 
     def __call__(self, number: int) -> Manifest:
         fleet = self._fleet
-        ledger = Ledger(DeltaLake(fleet.lake))
+        ledger = Ledger(self._lake)
         environment = ReadingEnv(fleet.lake, redaction_key(fleet.redaction_key_file), None, fleet.deadline_minutes)
 
         with _Children(self.processes) as children:

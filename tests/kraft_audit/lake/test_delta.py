@@ -14,6 +14,7 @@ from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.lake import append_in_turn
 from kraft_audit.lake.lake_paths import absolute
 from kraft_audit.lake.ledger import Ledger, delta_schema
+from kraft_audit.lake.merges import Merge, MergeAction, MergeClause, Once
 from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
 from tests.builders.delta_log import name_file
@@ -197,3 +198,90 @@ def test_a_log_that_names_a_file_elsewhere(lake: DeltaLake, tmp_path: Path, path
         numbers(lake)
     with pytest.raises(InputError, match="names a file outside of its folder"):
         DeltaLake(lake.uri).open("things")
+
+
+def append(lake: DeltaLake, table: str, number: int, application: str, version: int) -> bool:
+    return lake.append_rows(table, pa.table({"number": [number], "text": ["x"]}, SCHEMA), application, version)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tables whose logs are read, one after the other."""
+    read: list[str] = []
+    opened, updated = DeltaLake.open, DeltaTable.update_incremental
+
+    def note_open(lake: DeltaLake, table: str) -> DeltaTable:
+        read.append(table)
+        return opened(lake, table)
+
+    def note_update(table: DeltaTable) -> None:
+        read.append(Path(table.table_uri).name)
+        updated(table)
+
+    monkeypatch.setattr(DeltaLake, "open", note_open)
+    monkeypatch.setattr(DeltaTable, "update_incremental", note_update)
+    return read
+
+
+def test_a_log_is_read_once_and_after_each_own_commit(lake: DeltaLake, reads: list[str]) -> None:
+    with lake.reading_once():
+        assert [numbers(lake), numbers(lake), lake.versions("things", ["app"])] == [[], [], [0]]
+        assert reads == ["things"]
+        assert append(lake, "things", 1, "app", 1)
+        assert [numbers(lake), numbers(lake), lake.versions("things", ["app"])] == [[1], [1], [1]]
+        assert reads == ["things"] * 2
+    numbers(lake)
+    numbers(lake)
+    assert reads == ["things"] * 4, "elsewhere a table is what it is now"
+
+
+def test_a_commit_of_another_run_is_met_by_the_own_one(lake: DeltaLake) -> None:
+    """Several commits later, too: of the same transaction it is refused, of another one it comes after them."""
+    lake.create("others", SCHEMA, "another thing")
+    with lake.reading_once():
+        assert (numbers(lake), lake.versions("others", ["app"])) == ([], [0])
+        other = DeltaLake(lake.uri)
+        assert [append(other, "things", each, f"app-{each}", 1) for each in (1, 2, 3)] == [True] * 3
+        assert append(other, "others", 1, "app", 1)
+        assert numbers(lake) == [], "as it was read"
+        assert not append(lake, "things", 10, "app-1", 1)
+        assert numbers(lake) == [1, 2, 3]
+        assert lake.versions("others", ["app"]) == [1], "every table is read again"
+        assert append(other, "things", 4, "app-4", 1)
+        assert append(lake, "things", 5, "app-5", 1)
+    assert numbers(lake) == [1, 2, 3, 4, 5]
+    assert lake.versions("things", [f"app-{each}" for each in range(1, 6)]) == [1] * 5
+
+
+def test_plans_of_another_run_make_every_table_stale(tmp_path: Path) -> None:
+    """Their rows are in tables that were read before."""
+    lake = DeltaLake(str(tmp_path / "lake"))
+    for table in ("plans", "things"):
+        lake.create(table, SCHEMA, "rows")
+    with lake.reading_once():
+        assert (lake.versions("plans", ["app"]), numbers(lake)) == ([0], [])
+        assert append(lake, "plans", 1, "own", 1)
+        other = DeltaLake(lake.uri)
+        assert append(other, "things", 1, "app", 1)
+        assert lake.versions("plans", ["own"]) == [1]
+        assert numbers(lake) == [], "nothing in plans but what this run did"
+        assert append(other, "plans", 2, "app", 1)
+        assert append(lake, "plans", 3, "own", 2)
+        assert lake.versions("plans", ["app", "own"]) == [1, 2]
+        assert numbers(lake) == [1]
+
+
+def test_a_merge_that_lost_is_made_again_from_what_is_there(lake: DeltaLake) -> None:
+    clauses = (MergeClause(MergeAction.INSERT, {"number": "found.number", "text": "found.text"}),)
+    rows = pa.table({"number": [1, 2], "text": ["x", "x"]}, SCHEMA)
+    merge = Merge("known.number = found.number", clauses, rows=rows)
+    with lake.reading_once():
+        assert numbers(lake) == []
+        assert append(DeltaLake(lake.uri), "things", 1, "app", 1)
+        assert lake.small_merges.merge("things", merge, Once("merged", 1, lambda: False))
+        assert numbers(lake) == [1, 2]
+        assert not lake.small_merges.merge("things", merge, Once("merged", 1, lambda: False))
+        assert lake.small_merges.merge("things", merge), "changes nothing"
+        assert append(DeltaLake(lake.uri), "things", 3, "app", 2)
+        assert not append(lake, "things", 30, "app", 2)
+    assert numbers(lake) == [1, 2, 3]

@@ -129,7 +129,8 @@ def check_interleaving(
             with contextlib.suppress(InputError):
                 run.abandon(abandons)
                 met["abandoned"] += 1
-        return run.all_steps()
+        with run.lake.reading_once():
+            return run.all_steps()
 
     count = 2 + seed % 3
     actors = []

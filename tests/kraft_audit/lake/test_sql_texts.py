@@ -11,7 +11,7 @@ import sqlglot
 from sqlglot import exp
 
 from kraft_audit.lake.catalog import CATALOG_TABLES, views
-from kraft_audit.lake.delta import DATAFUSION_WORDS
+from kraft_audit.lake.delta_merges import DATAFUSION_WORDS
 from kraft_audit.spark.gold_engine import SPARK_WORDS
 
 TEXTS = {path.name: path for path in map(Path, map(str, files("kraft_audit.lake").joinpath("sql").iterdir()))}

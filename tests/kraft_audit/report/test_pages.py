@@ -20,7 +20,7 @@ from kraft_audit.findings.check_text import headline
 from kraft_audit.report.cluster_page import cluster_view
 from kraft_audit.report.partition_exposure import cluster_exposure, partition_minutes, spans
 from kraft_audit.report.report_files import WRITERS, write_file
-from kraft_audit.report.report_source import ClusterInput
+from kraft_audit.report.report_source import ClusterInput, HasPage, no_page
 from kraft_audit.report.site import policy, shown, write_site
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.registry import rules
@@ -327,7 +327,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 class FailingSource(GivenSource):
     """One whose second cluster cannot be read."""
 
-    def clusters(self) -> Iterator[ClusterInput]:
+    def clusters(self, has_page: HasPage = no_page) -> Iterator[ClusterInput]:
         yield from self.given
         raise InputError("logs", "gone")
 

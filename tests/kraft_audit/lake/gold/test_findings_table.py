@@ -268,13 +268,14 @@ def test_the_same_plan_is_merged_once_whoever_comes_first(plans: Plans, monkeypa
     assert table.update(NOW_MS) == [2]
     before = plans.lake.open("findings").version()
     opened = [stale]
-    fresh = DeltaLake.open
+    fresh = DeltaLake.latest
 
     def look(lake: DeltaLake, name: str) -> DeltaTable:
         return opened.pop() if opened and name == "findings" else fresh(lake, name)
 
-    monkeypatch.setattr(DeltaLake, "open", look)
+    monkeypatch.setattr(DeltaLake, "latest", look)
     assert not findings_table.gold.merge("findings", merge, 2)
+    assert not opened
     assert plans.lake.open("findings").version() == before
     assert seen(plans.lake) == model(plans.said)
 

@@ -81,7 +81,9 @@ def test_several_processes_write_what_one_does(
 
 
 def run_by_processes(fleet: FleetSettings) -> RunResult:
-    return Run(fleet, DeltaLake(fleet.lake), LocalStager(fleet, processes=3), lambda _: None).all_steps()
+    lake = DeltaLake(fleet.lake)
+    with lake.reading_once():
+        return Run(fleet, lake, LocalStager(fleet, lake, processes=3), lambda _: None).all_steps()
 
 
 def test_a_lake_that_is_damaged_is_one_line(
