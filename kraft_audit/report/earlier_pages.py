@@ -18,10 +18,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.report.report_source import AsOf, ClusterInput
+from kraft_audit.report.since_last import EARLIER_BYTES_MAX
 
 PAGES_FILE: Final = "pages.json"
 PAGES_FORMAT: Final = "kraft-audit pages 1"
-EARLIER_BYTES_MAX: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

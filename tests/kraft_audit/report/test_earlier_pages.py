@@ -135,7 +135,7 @@ def test_hours_in_which_clusters_change(site: Site) -> None:
     written, asked = site.report()
     assert (diverged in written, torn in written, asked) == (True, False, ["renamed"])
     with contextlib.chdir(site.folder):
-        assert run_command(["maintain", "lake"]) == 0
+        assert run_command(["lake", "maintain", "lake"]) == 0
     assert site.report()[0] == set(), "the same rows in other files"
 
 
