@@ -31,7 +31,7 @@ def test_an_incident_is_said_in_the_same_words_everywhere(
     path, fleet, lake = samples / "elr-06-kill-13-last-replica.tgz", tmp_path / "fleet.yaml", str(tmp_path / "lake")
     clusters = [{"name": "elr", "paths": [str(path)]}]
     fleet.write_text(yaml.safe_dump({"lake": lake, "redaction_key_file": str(tmp_path / "key"), "clusters": clusters}))
-    assert run_command(["check", "--incidents", str(path), "--output", "json"]) == 0
+    assert run_command(["check", "--incidents", str(path), "--output", "json", "--fail-on", "never"]) == 0
     open_now = [row for row in json.loads(capsys.readouterr().out) if row["is_open"]]
     assert open_now
     run_command(["check", str(path)])
