@@ -25,13 +25,6 @@ def rule_ids() -> list[tuple[str, str]]:
     return [(rule.id, rule.name) for rule in registry.rules().values()]
 
 
-def scenarios() -> list[tuple[str, str]]:
-    """What `simulate` plays, and what happens there."""
-    from kraft_engine.runs.simulate import summaries
-
-    return list(summaries().items())
-
-
 def releases() -> list[str]:
     """The releases of Kafka whose feature levels are known."""
     from kraft_codec.schemas.releases import LINE_OF_LEVEL, release_text

@@ -83,8 +83,7 @@ def doctor(
     if completion is not None:
         if paths or captures or output is not Format.TABLE:
             raise UsageError("--completion prints a script and checks nothing: leave out the rest")
-        for line in completion_script(completion).splitlines():
-            Output().text(line)
+        Output().line(completion_script(completion))
         return 0
     from kraft_audit.commands.capture_checks import capture_checks
 

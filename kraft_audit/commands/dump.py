@@ -143,8 +143,8 @@ def dump(
     """Print every record below PATH once, with fingerprints in place of secrets.
 
     If several replicas hold a record, it is still printed once. NoOp records have no row. JSON has every column of the
-    table, and the text has the main ones. Bytes that could not be
-    read are named on stderr, with what Kafka would do there.
+    table, and the text has the main ones. Bytes that could not be read are named on stderr, with what Kafka would do
+    there.
 
     \b
     Examples:

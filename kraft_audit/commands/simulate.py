@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import NewFolder, refuse_filled
-from kraft_audit.commands.completion import scenarios
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE
 from kraft_audit.text.output import Output
@@ -25,13 +24,21 @@ FLEET_CLUSTERS: Final = 10
 FLEET_PARTITIONS: Final = 100
 FLEET_CHANGES: Final = 1000
 
+
+def _scenarios() -> list[tuple[str, str]]:
+    """What a shell completes: each incident, and what happens there."""
+    from kraft_engine import summaries
+
+    return list(summaries().items())
+
+
 ScenarioArgument = Annotated[
     str,
     typer.Argument(
         metavar="SCENARIO",
         show_default=False,
         help="Name of an incident, `random`, `fleet`, FILE.yaml or FILE.py. `list` prints all names.",
-        autocompletion=scenarios,
+        autocompletion=_scenarios,
     ),
 ]
 OutOption = Annotated[Path | None, NewFolder]

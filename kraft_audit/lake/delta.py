@@ -179,7 +179,7 @@ class DeltaLake:
         return DeltaMerges(self)
 
     def append_rows(self, table: str, rows: pa.Table, application: str, version: int) -> bool:
-        if self.is_done(self.latest(table), table, application, version):
+        if self._newest_version(self.latest(table), table, application) >= version:
             return False
         with self.writing(table):
             file = write_rows(self.data_uri, table, rows, f"ledger-{version:08d}")
@@ -189,20 +189,32 @@ class DeltaLake:
         now_ms = time.time_ns() // 1_000_000
         actions = [AddAction(file.path, file.size_bytes, {}, now_ms, True, file.statistics) for file in files]
         properties = CommitProperties(app_transactions=[Transaction(application, version, now_ms)])
+
+        def add(opened: DeltaTable) -> None:
+            with self.writing(table):
+                opened.create_write_transaction(actions, "append", schema, commit_properties=properties)
+
+        return self.commit_once(table, {application: version}, add)
+
+    def commit_once(self, table: str, versions: Mapping[str, int], write: Callable[[DeltaTable], object]) -> bool:
+        """Lets `write` commit to a table with these transactions; False where one of them is committed already.
+
+        The check and the commit use one version of the table: if another run commits between them, it wins, and all is
+        tried again on what it left. Its commit may be of the same transaction, as the next attempt then sees.
+        """
         for attempt in range(COMMIT_ATTEMPTS):
-            delta_table = self.latest(table)
-            if self.is_done(delta_table, table, application, version):
+            opened = self.latest(table)
+            if any(self._newest_version(opened, table, name) >= version for name, version in versions.items()):
                 return False
+            before = opened.version()
             try:
-                before = delta_table.version()
-                with self.writing(table):
-                    delta_table.create_write_transaction(actions, "append", schema, commit_properties=properties)
+                write(opened)
             except CommitFailedError:
-                # Another run's commit: of the same transaction, as the next attempt will see, or of another one.
                 self.read_again()
                 time.sleep(min(0.05 * 2**attempt, 2.0))
             else:
-                self.committed(table, before, {application: version})
+                if versions or opened.version() != before:  # a merge that changes nothing commits nothing
+                    self._committed(table, before, versions)
                 return True
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
 
@@ -296,9 +308,6 @@ class DeltaLake:
             where = self.table_uri(table) if table else self.uri
             raise InputError(where, f"cannot be read: {error_line(problem)}") from problem
 
-    def is_done(self, delta_table: DeltaTable, table: str, application: str, version: int) -> bool:
-        return self._newest_version(delta_table, table, application) >= version
-
     def _newest_version(self, delta_table: DeltaTable, table: str, application: str) -> int:
         """The newest version of an application in this version of a table, 0 for none.
 
@@ -312,7 +321,7 @@ class DeltaLake:
                 known.newest[application] = delta_table.transaction_version(application) or 0
         return known.newest[application]
 
-    def committed(self, table: str, before: int, versions: Mapping[str, int]) -> None:
+    def _committed(self, table: str, before: int, versions: Mapping[str, int]) -> None:
         """Notes a commit of our own: what is known of the version before holds of the next one, but for this."""
         if table == PLANS.name:
             self._plans_version += 1

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
 
-from kraft_audit.lake.lake import COMMIT_ATTEMPTS
 from kraft_audit.lake.merges import EngineWords, Merge, MergeAction, Once
-from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from kraft_audit.lake.delta import DeltaLake
@@ -31,25 +27,13 @@ class DeltaMerges:
         self._lake = lake
 
     def merge(self, table: str, merge: Merge, once: Once | None = None) -> bool:
-        lake = self._lake
         transactions = [] if once is None else [Transaction(once.application, once.version)]
-        for attempt in range(COMMIT_ATTEMPTS):
-            # The check and the merge use one version of the table: if another run commits between them, it wins.
-            known = lake.latest(table)
-            if once is not None and lake.is_done(known, table, once.application, once.version):
-                return False
-            before = known.version()
-            try:
-                with lake.writing(table, "cannot be merged into"):
-                    self._merge(known, merge, transactions)
-            except CommitFailedError:
-                lake.read_again()
-                time.sleep(min(0.05 * 2**attempt, 2.0))  # perhaps the same transaction by another run
-            else:
-                if once is not None or known.version() != before:  # a merge that changes nothing commits nothing
-                    lake.committed(table, before, {} if once is None else {once.application: once.version})
-                return True
-        raise InputError(lake.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
+
+        def write(opened: DeltaTable) -> None:
+            with self._lake.writing(table, "cannot be merged into"):
+                self._merge(opened, merge, transactions)
+
+        return self._lake.commit_once(table, {} if once is None else {once.application: once.version}, write)
 
     def _merge(self, known: DeltaTable, merge: Merge, transactions: list[Transaction]) -> None:
         rows = merge.rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraft_audit.report.report_source import AsOf, ClusterInput
-from kraft_audit.report.since_last import EARLIER_BYTES_MAX
+from kraft_audit.report.since_last import left_by_report
 
 PAGES_FILE: Final = "pages.json"
 PAGES_FORMAT: Final = "kraft-audit pages 1"
@@ -39,11 +38,8 @@ class EarlierPages:
     @classmethod
     def of(cls, folder: Path, as_of: AsOf) -> EarlierPages:
         """Those in a folder; none where its `pages.json` is missing or damaged."""
-        edition = _edition(as_of)
-        document = _read(folder / PAGES_FILE)
-        if document.get("format") != PAGES_FORMAT:
-            return cls(folder, edition)
-        return cls(folder, edition, _texts(document.get("files")), _texts(document.get("made_of")))
+        document = left_by_report(folder / PAGES_FILE, PAGES_FORMAT)
+        return cls(folder, _edition(as_of), _texts(document.get("files")), _texts(document.get("made_of")))
 
     def made_of_now(self, given: ClusterInput) -> str | None:
         """The hash of all that a cluster's page is made of; None where that is not known, as of log dirs."""
@@ -83,15 +79,6 @@ def _is_inside(folder: Path, name: str) -> bool:
     if path.is_absolute() or ".." in path.parts or not path.parts:
         return False
     return (folder / name).resolve() == folder.resolve().joinpath(*path.parts)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError, RecursionError):
-        if not file.is_symlink() and file.stat().st_size <= EARLIER_BYTES_MAX:
-            document = json.loads(file.read_text(encoding="utf-8"))
-            if isinstance(document, dict):
-                return document
-    return {}
 
 
 def _texts(values: Any) -> dict[str, str]:

@@ -60,15 +60,21 @@ def _key(row: Known) -> tuple[str, str]:
 
 
 def _earlier(file: Path) -> tuple[int, list[Known]] | None:
-    with suppress(OSError, ValueError, RecursionError):
-        if file.is_symlink() or file.stat().st_size > EARLIER_BYTES_MAX:
-            return None
-        document = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(document, dict) and document.get("format") == INCIDENTS_FORMAT:
-            made_at_ms, rows = document.get("made_at_ms"), document.get("incidents")
-            if isinstance(made_at_ms, int) and isinstance(rows, list) and all(map(_is_known, rows)):
-                return made_at_ms, rows
+    document = left_by_report(file, INCIDENTS_FORMAT)
+    made_at_ms, rows = document.get("made_at_ms"), document.get("incidents")
+    if isinstance(made_at_ms, int) and isinstance(rows, list) and all(map(_is_known, rows)):
+        return made_at_ms, rows
     return None
+
+
+def left_by_report(file: Path, format_name: str) -> dict[str, Any]:
+    """What an earlier report left beside its pages in this format; nothing where it cannot be read as such a file."""
+    with suppress(OSError, ValueError, RecursionError):
+        if not file.is_symlink() and file.stat().st_size <= EARLIER_BYTES_MAX:
+            document = json.loads(file.read_text(encoding="utf-8"))
+            if isinstance(document, dict) and document.get("format") == format_name:
+                return document
+    return {}
 
 
 def _is_known(row: Any) -> bool:

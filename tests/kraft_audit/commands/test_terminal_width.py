@@ -69,7 +69,7 @@ LINES = (
     "simulate list",
     "simulate last-replica-standing --seed 7 --out {new}",
     "doctor",
-    "doctor --completion bash",
+    *(f"doctor --completion {shell}" for shell in ("bash", "zsh", "fish")),
     "lake tables {lake}",
     "lake quality {lake}",
     "notify {lake} --config conf/notify.yaml --dry-run",
@@ -80,7 +80,10 @@ LINES = (
     "check samples/no-such-folder/of/a/long/path/that/nobody/has/made/anywhere/below/the/samples/of/this/repository",
 )
 """Every command, over a few samples. `{new}` is a path where nothing is."""
-SCRIPTS = {"doctor --completion bash", "lake register {lake} --catalog duckdb"}
+SCRIPTS = {
+    *(f"doctor --completion {shell}" for shell in ("bash", "zsh", "fish")),
+    "lake register {lake} --catalog duckdb",
+}
 """What they print is for a shell or an engine, which takes a line as it stands."""
 VARYING = {"rescue", "report", "run", "doctor", "lake quality", "lake tables", "lake maintain"}
 """What they print differs from run to run: ids, sizes, ages and times."""
