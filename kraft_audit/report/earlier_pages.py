@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kraft_audit.report.report_source import AsOf, ClusterInput
 from kraft_audit.report.since_last import left_by_report
@@ -106,16 +107,16 @@ def _hash_of(given: ClusterInput, edition: str) -> str:
     ):
         digest.update(repr(value).encode("utf-8", "surrogatepass") + b"\0")
     for name, table in sorted(given.history.tables.items()):
-        digest.update(name.encode() + _octets(table))
+        digest.update(name.encode() + row_bytes(table))
     if given.exposed_spans is not None:
-        digest.update(_octets(given.exposed_spans))
+        digest.update(row_bytes(given.exposed_spans))
     return digest.hexdigest()
 
 
-def _octets(table: pa.Table) -> bytes:
+def row_bytes(table: pa.Table) -> bytes:
+    """The rows as Parquet, in an order of their own: neither their order nor how Arrow holds them counts."""
     plain = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
-    rows = table.sort_by([(column, "ascending") for column in plain]).combine_chunks()
+    rows = table.sort_by([(column, "ascending") for column in plain]).replace_schema_metadata()
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema.remove_metadata()) as stream:
-        stream.write_table(rows.replace_schema_metadata())
+    pq.write_table(rows, sink, compression="none", use_dictionary=False, write_statistics=False)
     return bytes(sink.getvalue())
