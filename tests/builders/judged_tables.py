@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from kraft_audit.lake.quality import expectations
+from kraft_audit.lake.quality import quality_gate
 
 
 def judge_only(monkeypatch: pytest.MonkeyPatch, names: Collection[str]) -> None:
-    """Expect nothing of the tables with other names."""
-    for name in ("table_expectations", "gold_expectations"):
-        every = getattr(expectations, name)
+    """Promise nothing of the tables with other names."""
+    for name in ("table_promises", "gold_promises"):
+        every = getattr(quality_gate, name)
 
         def chosen(table: Any, *arguments: Any, every: Any = every) -> Iterator[Any]:
             return every(table, *arguments) if table.name in names else iter(())
 
-        monkeypatch.setattr(expectations, name, chosen)
+        monkeypatch.setattr(quality_gate, name, chosen)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from markupsafe import Markup
 
+from kraft_audit.lake.quality.promises import Promise
 from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import plural, when
 
+CLUSTERS_SHOWN: Final = 20
+ROWS_SHOWN: Final = 10
 PAGE_FILE: Final = "index.html"
 ROW_CHARACTERS_MAX: Final = 600
 _PAGE: Final = Markup("""<!doctype html>
@@ -56,6 +59,36 @@ class PromiseVerdict:
     cluster_count: int
     clusters: tuple[str, ...]
     rows: tuple[Mapping[str, Any], ...] = ()
+
+
+BrokenRows = tuple[Mapping[str, float], Sequence[Mapping[str, Any]]]
+"""How many rows break a promise, by cluster (or a cluster's value of a fleet's promise), and some of these rows."""
+
+
+def verdict(table: str, promise: Promise, broken: Sequence[BrokenRows], of_columns: str = "") -> PromiseVerdict:
+    """The verdict on the promises of one clause, of which these are broken."""
+    worst: dict[str, float] = {}
+    for by_cluster, _ in broken:
+        for cluster, count in by_cluster.items():
+            worst[cluster] = max(worst.get(cluster, 0.0), count)
+    clusters = sorted(worst, key=lambda cluster: (-worst[cluster], cluster))
+    return PromiseVerdict(
+        table,
+        promise.clause,
+        promise.severity,
+        promise.text + of_columns,
+        not broken,
+        max(worst.values(), default=0.0),
+        len(clusters),
+        tuple(clusters[:CLUSTERS_SHOWN]),
+        tuple([row for _, rows in broken for row in rows][:ROWS_SHOWN]),
+    )
+
+
+def kept(table: str, promises: Iterable[Promise]) -> Iterator[PromiseVerdict]:
+    """A verdict for each clause of promises that all hold."""
+    for promise in {promise.clause: promise for promise in promises}.values():
+        yield verdict(table, promise, [])
 
 
 def gate_page(verdicts: Sequence[PromiseVerdict], is_open: bool, lake: str, plan: int, now_ms: int) -> str:

@@ -23,7 +23,7 @@ from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.maintenance import DeltaMaintainer, Maintained, maintain_lake
 from kraft_audit.lake.pipeline import lake_alone
-from kraft_audit.lake.quality import expectations
+from kraft_audit.lake.quality import promises
 from kraft_audit.lake.quality.quality_gate import judge_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings
 from kraft_audit.lake.staging.archive_reading import REPLAYED, lake_clusters
@@ -47,7 +47,7 @@ def write_checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint at every plan, not at every hundredth."""
     monkeypatch.setattr(Ledger.__init__, "__defaults__", (CHECKPOINT_PLANS,))
     monkeypatch.setattr(maintenance, "CHECKPOINT_PLANS", CHECKPOINT_PLANS)
-    monkeypatch.setattr(expectations, "CHECKPOINT_PLANS", CHECKPOINT_PLANS)
+    monkeypatch.setattr(promises, "CHECKPOINT_PLANS", CHECKPOINT_PLANS)
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ def lake(written: Path, tmp_path: Path) -> DeltaLake:
 
 
 WHOLE_GATE = {
+    "test_healthy_new_rows_leave_no_doubt",
     "test_what_a_run_wrote_keeps_every_promise",
     "test_the_command_keeps_a_page_with_the_run_and_closes",
     "test_the_page_shows_what_broke",
@@ -211,6 +212,63 @@ def test_a_new_row_with_the_key_of_an_old_one(lake: DeltaLake, next_plan: Iterat
     assert hours.later(1)[table, "repeated_keys"] == 2.0
 
 
+def changed(**values: object) -> Callable[[list[dict[str, Any]]], None]:
+    """Gives the first of the rows these values."""
+    return lambda rows: rows[0].update(values)
+
+
+def a_batch_less(rows: list[dict[str, Any]]) -> None:
+    rows.remove(log_rows(rows)[5])
+
+
+WRONG_ROWS: dict[str, tuple[str, Callable[[list[dict[str, Any]]], object]]] = {
+    "a null": ("records", changed(offset=None)),
+    "a value that is not listed": ("batches", changed(status="lost")),
+    "a negative count": ("captures", changed(batch_count=-1)),
+    "bytes that do not add up": ("captures", lambda rows: rows[0].update(bytes_seen=rows[0]["bytes_seen"] + 1)),
+    "a row twice": ("records", lambda rows: rows.append(rows[0])),
+    "a row less than the manifest counts": ("records", lambda rows: rows.pop()),
+    "a gap": ("batches", a_batch_less),
+    "an epoch that falls": ("batches", with_an_epoch_raised),
+    "no row at all": ("batches", lambda rows: rows.clear()),
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("wrong", WRONG_ROWS)
+def test_what_is_wrong_with_new_rows_is_what_the_whole_gate_says(
+    lake: DeltaLake, next_plan: Iterator[int], wrong: str
+) -> None:
+    """The look at new rows may doubt too much, and never too little."""
+    hours = Hours(lake)
+    assert hours.later(0) == {}
+    assert next(next_plan) == 2
+    table, change = WRONG_ROWS[wrong]
+
+    def with_wrong_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        new = [row for row in rows if row["plan"] == 2]
+        change(new)
+        return [*(row for row in rows if row["plan"] == 1), *new]
+
+    rewrite(lake, table, with_wrong_rows)
+    found = hours.later(1)
+    assert found
+    assert found == {where: count for where, count in broken(lake, hours.now_ms).items() if where[0] != "fleet"}
+
+
+@pytest.mark.ci
+def test_healthy_new_rows_leave_no_doubt(
+    lake: DeltaLake, next_plan: Iterator[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that an hour does without Great Expectations, which takes seconds to import."""
+    hours = Hours(lake)
+    assert hours.later(0) == {}
+    for _ in next_plan:
+        with monkeypatch.context() as without:
+            without.delattr("kraft_audit.lake.quality.suites.Suites")
+            assert hours.later(1) == {}
+
+
 @pytest.mark.ci
 def test_the_order_of_offsets_goes_on_from_plan_to_plan(
     small_corpus: Path, tmp_path: Path, make_fleet: Callable[..., FleetSettings], without_spark: ModuleType
@@ -234,10 +292,11 @@ def test_the_order_of_offsets_goes_on_from_plan_to_plan(
     assert first > 100, "the second plan goes on where the first one stood"
     whole = lake.query("SELECT * FROM batches", "batches")
 
-    def gaps_without(offset: int) -> float:
+    def gaps_without(offset: int, *, is_new: bool = True) -> float:
         rewrite(lake, "batches", lambda rows: [row for row in rows if row["last_offset"] + 1 != offset])
-        # As many rows as there were: a look at what is new alone has to see it.
-        remaining.write_text(json.dumps({**json.loads(of_first_plan), "row_counts": row_counts(lake, 1)}))
+        remaining.write_text(of_first_plan)
+        if is_new:  # as many old rows as there were: a look at what is new alone has to see it
+            remaining.write_text(json.dumps({**json.loads(of_first_plan), "row_counts": row_counts(lake, 1)}))
         found = hours.later(0.1).get(("batches", "offset_gaps"), 0.0)
         write_deltalake(lake.table_uri("batches"), whole, mode="overwrite")
         return found
@@ -245,7 +304,7 @@ def test_the_order_of_offsets_goes_on_from_plan_to_plan(
     ends = [last_offset + 1 for last_offset in whole.column("last_offset").to_pylist()]
     assert gaps_without(-1) == 0
     assert gaps_without(later) == ends.count(later) > 1, "each replica that lacks the batch has a gap"
-    assert gaps_without(first) == ends.count(first) > 1
+    assert gaps_without(first, is_new=False) == ends.count(first) > 1, "the first plan has fewer rows than it had"
 
 
 @pytest.mark.ci

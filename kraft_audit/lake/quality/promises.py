@@ -1,32 +1,25 @@
-"""What a lake's tables promise, as Great Expectations: made from the contracts, with SQL where no expectation exists.
+"""What a lake's tables promise: made from the contracts, with SQL where no kind of expectation says it.
 
-The expectations run in DuckDB. There each table has its name and the rows of closed plans, of silver tables the rows
-that hold; `{batch}` is what is judged of it. A suite is judged as a whole, but a promise has a name (`clause`) of its
-own, under which the gate, its page and the runbook report it.
+The promises are judged in DuckDB. There each table has its name and the rows of closed plans, of silver tables the rows
+that hold; `{batch}` is what is judged of it. Great Expectations judges whole tables (`suites`), `new_rows` vouches for
+the rows of the newest plans. A promise has a name (`clause`) under which the gate, its page and the runbook report it.
 """
 # ruff: noqa: S608  # every name and number in the SQL is our own
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import pyarrow as pa
-from great_expectations.expectations import (
-    Expectation,
-    ExpectColumnValuesToBeBetween,
-    ExpectColumnValuesToBeInSet,
-    ExpectColumnValuesToBeUnique,
-    ExpectColumnValuesToNotBeNull,
-    ExpectCompoundColumnsToBeUnique,
-    UnexpectedRowsExpectation,
-)
 
+from kraft_audit.lake.delta import sql_text
 from kraft_audit.lake.ledger import CHECKPOINT_PLANS, READ_ROWS
 from kraft_audit.lake.views import SHOWN_FIRST, is_shown_by_disks, sql_file
 from kraft_audit.rules.rule_model import CONTROLS
 from kraft_audit.tables.bronze import BATCHES, CAPTURES, FILES, NODE_CARDS, PLANS
-from kraft_audit.tables.contract import Table
+from kraft_audit.tables.contract import Column, Table
 from kraft_audit.tables.gold import (
     CLUSTER_COMPLIANCE,
     FINDING_EPISODES,
@@ -35,7 +28,7 @@ from kraft_audit.tables.gold import (
     PARTITION_RISK,
 )
 
-ClauseSeverity = Literal["critical", "warning"]
+Severity = Literal["critical", "warning"]
 QUANTITIES: Final = ("_count", "_bytes", "_minutes")
 """Ends of the names of columns that hold no negative number."""
 REPLICA: Final = ("cluster_id", "node_id", "directory_id", "root", "path")
@@ -124,30 +117,66 @@ WHERE incident_id IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM incidents WHERE incidents.incident_id = batch.incident_id)"""
 
 
-def table_expectations(table: Table, first: int, closed: int) -> Iterator[Expectation]:
+# What vouches for new rows without a look at older ones: the batch before a new one is new too, or ended where the
+# replica's newest earlier capture says that its log ended.
+NEW_BATCHES: Final = f"""
+WITH new AS (SELECT * FROM {{batch}} WHERE source = 'log' AND status = 'present'),
+earlier AS (
+    SELECT row.* FROM captures AS row
+    WHERE row.plan < (SELECT min(plan) FROM {{batch}})
+    QUALIFY row_number() OVER (PARTITION BY {", ".join(REPLICA)} ORDER BY plan DESC, capture_number DESC) = 1
+)"""
+IN_ORDER: Final = f"""
+    EXISTS (SELECT 1 FROM new AS before WHERE {same_replica("before", "new")}
+        AND before.last_offset = new.base_offset - 1 AND before.leader_epoch <= new.leader_epoch)
+    OR EXISTS (SELECT 1 FROM earlier WHERE {same_replica("earlier", "new")}
+        AND earlier.log_end_offset = new.base_offset AND earlier.last_epoch <= new.leader_epoch)
+    OR (NOT EXISTS (SELECT 1 FROM earlier WHERE {same_replica("earlier", "new")})
+        AND new.base_offset = (SELECT min(base_offset) FROM new AS own WHERE {same_replica("own", "new")}))"""
+OUT_OF_ORDER: Final = f"""{NEW_BATCHES}
+SELECT 1 FROM new WHERE NOT ({IN_ORDER}) OR EXISTS (SELECT 1 FROM new AS before
+    WHERE {same_replica("before", "new")} AND before.last_offset = new.base_offset - 1
+      AND before.leader_epoch > new.leader_epoch)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One promise of a table, as an expectation of Great Expectations: the name of its class and its arguments.
+
+    `broken` is the SQL condition of a row that breaks it, where one row alone can. `doubtful` is a query over the rows
+    of new plans: while it finds nothing, they keep the promise. It is empty where `broken` or the key says it.
+    """
+
+    clause: str
+    text: str
+    expectation: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    broken: str = ""
+    doubtful: str = ""
+    severity: Severity = "critical"
+
+    @property
+    def broken_rows(self) -> str:
+        """The query for the rows of `{batch}` that break it."""
+        if self.doubtful:
+            return str(self.arguments["unexpected_rows_query"])
+        if self.broken:
+            return f"SELECT * FROM {{batch}} WHERE {self.broken}"
+        key = ", ".join(f'"{name}"' for name in self.arguments.get("column_list", [self.arguments.get("column")]))
+        return f"SELECT * FROM {{batch}} QUALIFY count(*) OVER (PARTITION BY {key}) > 1"
+
+
+def table_promises(table: Table, first: int, closed: int) -> Iterator[Promise]:
     """What one table's contract promises of the rows of closed plans; plans before `first` were judged before."""
     yield _unique_key(table)
     for column in table.columns:
-        if not column.nullable:
-            yield ExpectColumnValuesToNotBeNull(
-                column=column.name, **_clause("missing_values", "no required column is null")
-            )
-        if column.values:
-            yield ExpectColumnValuesToBeInSet(
-                column=column.name,
-                value_set=sorted(column.values),
-                **_clause("unknown_values", "columns hold no value that their contract does not list"),
-            )
-        if column.name.endswith(QUANTITIES) and pa.types.is_primitive(column.type):
-            yield ExpectColumnValuesToBeBetween(
-                column=column.name, min_value=0, **_clause("negative_quantities", "no count, size or time is negative")
-            )
+        yield from _of_column(column)
     if table in (CAPTURES, FILES):
         yield _no_rows("bytes_unaccounted", "bytes seen = decoded + quarantined + unread", BYTES_UNACCOUNTED)
     if table is BATCHES:
         promise = "each batch begins where the one before it in its log ended, unless damage or a later start says why"
-        yield _no_rows("offset_gaps", promise, OFFSET_GAPS)
-        yield _no_rows("epoch_falls", "leader epochs of a replica's log never fall", EPOCH_FALLS)
+        yield _no_rows("offset_gaps", promise, OFFSET_GAPS, OUT_OF_ORDER)
+        yield _no_rows("epoch_falls", "leader epochs of a replica's log never fall", EPOCH_FALLS, OUT_OF_ORDER)
     if table.name not in (*GOLD, PLANS.name, FILES.name):
         # Rows of captures, node cards and batches are never deleted or replaced, so that older plans are counted too.
         oldest = max(first, closed - CHECKPOINT_PLANS if table in (CAPTURES, NODE_CARDS, BATCHES) else closed)
@@ -155,9 +184,24 @@ def table_expectations(table: Table, first: int, closed: int) -> Iterator[Expect
         yield _no_rows("rows_off_the_ledger", "each plan has the rows that its manifest counts", counted)
 
 
-def gold_expectations(table: Table, first: int, closed: int, is_merged: str) -> Iterator[Expectation]:
+def _of_column(column: Column) -> Iterator[Promise]:
+    name, quoted = {"column": column.name}, f'"{column.name}"'
+    if not column.nullable:
+        promise = "no required column is null"
+        yield Promise("missing_values", promise, "ExpectColumnValuesToNotBeNull", name, f"{quoted} IS NULL")
+    if column.values:
+        promise, listed = "columns hold no value that their contract does not list", sorted(column.values)
+        broken = f"{quoted} NOT IN ({', '.join(map(sql_text, listed))})"
+        values = name | {"value_set": listed}
+        yield Promise("unknown_values", promise, "ExpectColumnValuesToBeInSet", values, broken)
+    if column.name.endswith(QUANTITIES) and pa.types.is_primitive(column.type):
+        promise, least = "no count, size or time is negative", name | {"min_value": 0}
+        yield Promise("negative_quantities", promise, "ExpectColumnValuesToBeBetween", least, f"{quoted} < 0")
+
+
+def gold_promises(table: Table, first: int, closed: int, is_merged: str) -> Iterator[Promise]:
     """What a gold table promises; `is_merged` is the SQL condition that it has taken a plan."""
-    yield from table_expectations(table, first, closed)
+    yield from table_promises(table, first, closed)
     yield _no_rows("rows_off_the_ledger", "each row is of a closed plan that read its cluster", OFF_THE_LEDGER)
     if table is FINDINGS:
         promise = "open findings are exactly those of each cluster's newest plan"
@@ -174,26 +218,14 @@ def gold_expectations(table: Table, first: int, closed: int, is_merged: str) -> 
         yield _no_rows("days_missing", "every control has every day", DAYS_MISSING)
 
 
-def fleet_expectations(columns: tuple[str, ...], fresh_hours: float) -> Iterator[Expectation]:
-    """What is expected of each cluster; `columns` are those of the fleet's table but its first, `cluster_id`."""
-    for column in columns:
-        limit = fresh_hours if column.startswith("hours_") else 0
-        promise = f"at most {limit:g} {column.replace('_', ' ')}"
-        yield ExpectColumnValuesToBeBetween(
-            column=column, max_value=limit, strict_max=False, **_clause(column, promise, "warning")
-        )
-
-
-def _unique_key(table: Table) -> Expectation:
-    clause = _clause("repeated_keys", f"the key ({', '.join(table.key)}) is unique")
+def _unique_key(table: Table) -> Promise:
+    promise = f"the key ({', '.join(table.key)}) is unique"
     if len(table.key) == 1:
-        return ExpectColumnValuesToBeUnique(column=table.key[0], **clause)
-    return ExpectCompoundColumnsToBeUnique(column_list=list(table.key), ignore_row_if="never", **clause)
+        return Promise("repeated_keys", promise, "ExpectColumnValuesToBeUnique", {"column": table.key[0]})
+    columns = {"column_list": list(table.key), "ignore_row_if": "never"}
+    return Promise("repeated_keys", promise, "ExpectCompoundColumnsToBeUnique", columns)
 
 
-def _no_rows(name: str, promise: str, query: str) -> Expectation:
-    return UnexpectedRowsExpectation(unexpected_rows_query=query.strip(), **_clause(name, promise))
-
-
-def _clause(name: str, promise: str, severity: ClauseSeverity = "critical") -> dict[str, Any]:
-    return {"severity": severity, "description": f"{name}: {promise}", "meta": {"clause": name, "promise": promise}}
+def _no_rows(clause: str, promise: str, query: str, doubtful: str = "") -> Promise:
+    rows = {"unexpected_rows_query": query.strip()}
+    return Promise(clause, promise, "UnexpectedRowsExpectation", rows, doubtful=doubtful or query)
