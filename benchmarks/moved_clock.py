@@ -41,14 +41,16 @@ class MovedClock:
     """The clock of this process; without FILE_VARIABLE it stays where it is.
 
     It is only ever moved ahead: to wait until a time that the system knows as long past would be not to wait at all.
+    `shared`: processes that this one starts later have the same clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = False) -> None:
         self._moved_by: mmap.mmap | None = None
         if path := os.environ.get(FILE_VARIABLE):
             with Path(path).open("r+b") as file:
                 self._moved_by = mmap.mmap(file.fileno(), _SECONDS.size)
-            Path(path).unlink()  # what was mapped stays
+            if not shared:
+                Path(path).unlink()  # what was mapped stays
 
     def set(self, now_seconds: float) -> None:
         """Makes it that time, since 1970, now."""
