@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from benchmarks.figures import Figure, Skipped, print_figures
 from benchmarks.fleet import fleet_file
-from benchmarks.hourly import DAY_HOURS, HOUR_SECONDS, GrowingLogs
+from benchmarks.hourly import HOUR_SECONDS, GrowingLogs
 from benchmarks.moved_clock import FILE_VARIABLE, MovedClock, begin_again
 from benchmarks.processes import COMMAND
 
@@ -83,7 +82,7 @@ class Tickets(BaseHTTPRequestHandler):
         self.send_response(204)
         self.end_headers()
 
-    def log_message(self, format: str, *arguments: object) -> None: ...
+    def log_message(self, *_: object) -> None: ...
 
 
 class Dag:
@@ -108,6 +107,9 @@ class Dag:
     def commands(self) -> dict[str, list[str]]:
         """The arguments of each process of the hour, by its step."""
         fleet, lake, pages, config = str(self.fleet), str(self.lake), str(self.folder / "pages"), str(self.config)
+        if not self.apart:
+            then = ["--then", "quality,findings,report,notify", "--out", pages, "--config", config]
+            return {"one process": ["run", fleet, "--engine", "local", *then]}
         return {
             "ingest": ["run", fleet, "--engine", "local", "--tables-only"],
             "gate": ["lake", "quality", lake, "--new"],

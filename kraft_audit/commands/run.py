@@ -22,6 +22,7 @@ from kraft_audit.commands.arguments import (
     node_ids_of,
 )
 from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.following import NOTHING_FOLLOWS, Following
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE, EXIT_USAGE
 from kraft_audit.text.output import Output
 
@@ -106,6 +107,23 @@ def run(
             help="Stop after close, so that `lake quality` can check the tables before `run --only findings`.",
         ),
     ] = False,
+    then: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STEPS",
+            show_default=False,
+            help="Steps to run in this process once the tables are committed: some of quality,findings,report,notify, "
+            "in this order. They stop at the first that fails.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", show_default=False, help="Folder for the pages of --then report."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", show_default=False, help="Targets and routes of --then notify."),
+    ] = None,
     tolerate: Annotated[
         int | None,
         typer.Option(
@@ -138,9 +156,14 @@ def run(
     and --gone apply to this run only, and to one cluster. To apply them to every run, set `running` and `gone` in
     FLEET.yaml.
 
+    --then makes a whole hour one process: the tables are judged as by `lake quality --new` before findings are merged,
+    then pages are written and messages sent as by `report` and `notify`. Exit code 1 if the tables break a critical
+    promise.
+
     \b
     Examples:
       kraft-audit run conf/fleet.yaml
+      kraft-audit run conf/fleet.yaml --then quality,findings,report --out site
       kraft-audit run conf/fleet.yaml --lake /data/lake --output json
       kraft-audit run conf/fleet.yaml --engine spark --cluster elr --log-format json
       kraft-audit run --from archive --lake /data/lake
@@ -153,6 +176,11 @@ def run(
         raise UsageError("run needs FLEET.yaml, or --from archive with --lake LAKE")
     if abandon is not None and (finish or only is not None):
         raise UsageError("--abandon only discards a plan: leave out --finish and --only")
+    following = NOTHING_FOLLOWS if then is None else Following.of(then, out, config)
+    if then is None and (out is not None or config is not None):
+        raise UsageError("--out and --config need --then")
+    if then is not None and (abandon is not None or finish or only is not None or tables_only):
+        raise UsageError("--then follows a whole run: leave out --abandon, --finish, --only and --tables-only")
     from kraft_audit.lake.discovered_clusters import with_discovered
     from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
     from kraft_audit.lake.progress import progress_on_stderr, summary_text
@@ -179,6 +207,7 @@ def run(
             abandon=abandon,
             tables_only=tables_only,
             from_archive=source == "archive",
+            following=following,
         )
     except SettingsError as problem:
         progress(f"kraft-audit: {problem}")
@@ -193,13 +222,13 @@ def run(
             raise
         progress("kraft-audit: the JVM of Spark has ended or been killed: the next run finishes what this one began")
         return EXIT_UNREADABLE
-    out = Output()
+    shown = Output()
     for line in [json.dumps(result.to_dict())] if output == "json" else summary_text(result, from_here).splitlines():
-        (out.line if output == "json" else out.text)(line)
+        (shown.line if output == "json" else shown.text)(line)
     # What the open plan could not read was a failure of the run that planned it.
     if finish:
         return 0
-    if tolerate is None:
+    if tolerate is None or result.broken or result.unsent:
         return result.exit_code
     too_many = result.intolerable(len(settings.clusters), tolerate)
     if too_many is not None:
@@ -251,10 +280,12 @@ def run_fleet(
     abandon: int | None = None,
     tables_only: bool = False,
     from_archive: bool = False,
+    following: Following = NOTHING_FOLLOWS,
 ) -> RunResult:
     """Run all steps, or one, over a fleet; `finish` only ends plans that were left open, `abandon` only one of them.
 
     With `tables_only` the run ends with its closed plan: findings wait until the quality gate has judged the tables.
+    `following` are steps after the closed plan, which share what this run knows of the lake.
 
     Raises SettingsError (exit 2), InputError and StageError (exit 3).
     """
@@ -265,11 +296,15 @@ def run_fleet(
 
     engines = Engines(fleet, progress, engine, spark_conf)
     lake = engines.lake()
-    gold = None if tables_only else engines.gold(lake)
+    gold = None if tables_only or (following.steps and not following.has_findings) else engines.gold(lake)
     kind = Reaudit if from_archive else Run
     engines.run = run = kind(fleet, lake, engines.stage, progress, gold)
+    if following.steps and not isinstance(lake, DeltaLake):
+        raise UsageError("--then reads the lake without Spark, and the committer is spark: run the steps apart")
     try:
         with traced(run, progress), lake.reading_once():
+            if isinstance(lake, DeltaLake):
+                run.gate = following.gate(lake, run.result, progress)
             if abandon is not None:
                 return run.abandon(abandon)
             if finish:
@@ -277,6 +312,8 @@ def run_fleet(
             result = run.all_steps() if only is None else run.one_step(only)
             if result.states and isinstance(lake, DeltaLake):  # what only Spark reaches makes no pages either
                 result.states = _with_situations(result.states, lake, progress)
+            if following.steps and isinstance(lake, DeltaLake) and not result.broken:
+                following.publish(lake, result, progress)
             return result
     finally:
         engines.close()

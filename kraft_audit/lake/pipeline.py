@@ -66,8 +66,11 @@ class Step(enum.StrEnum):
 class Run:
     """One run over one lake. `stager` reads the clusters of a plan; it is called only if there is a plan to stage.
 
-    Without `gold` the run ends with the closed plan, and the gold tables stay as they are.
+    Without `gold` the run ends with the closed plan, and the gold tables stay as they are. They also do where `gate`
+    is given, judges the tables of closed plans, and says no.
     """
+
+    gate: Callable[[], bool] | None = None
 
     def __init__(
         self, fleet: FleetSettings, lake: Lake, stager: Stager, progress: Progress, gold: GoldSteps | None = None
@@ -92,8 +95,9 @@ class Run:
             left = self._left_open
             self._finish_each((*opened, *left))
             if not left:
-                self._findings()
-                self._risk()
+                if self.gate is None or self.gate():
+                    self._findings()
+                    self._risk()
                 return self.result
         raise InputError(self.lake.uri, f"other runs opened {ROUNDS} plans while this one was planning")
 
@@ -168,7 +172,7 @@ class Run:
                 self.progress(ProgressLine(Step.PLAN, f"plan {number} is open: finishing it", plan=number))
             try:
                 self._finish(number)
-                if len(numbers) > 1:
+                if len(numbers) > 1 and self.gate is None:
                     # What was found in these clusters does not wait for the others.
                     self._findings()
             except (InputError, StageError) as problem:

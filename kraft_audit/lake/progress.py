@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TextIO
 
 from kraft_audit.lake.gold.cluster_summaries import ClusterSummary, action_lines, need_text
 from kraft_audit.tables.gold import SEVERITIES
-from kraft_audit.text.exit_codes import EXIT_FINE, EXIT_UNREADABLE
+from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE, EXIT_UNREADABLE
 from kraft_audit.text.output import Output
 from kraft_audit.text.readable import plural
 
@@ -128,6 +128,12 @@ class RunResult:
     unreachable: dict[str, str] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    """Critical promises that new rows break, as TABLE.CLAUSE: then findings are not merged."""
+    pages: str = ""
+    """The first page, if the run made pages."""
+    unsent: int = 0
+    """Messages that their target did not take."""
 
     @property
     def failed(self) -> dict[str, str]:
@@ -140,7 +146,7 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        return EXIT_UNREADABLE if self.failed else EXIT_FINE
+        return EXIT_FINDINGS if self.broken else EXIT_UNREADABLE if self.failed or self.unsent else EXIT_FINE
 
     def intolerable(self, fleet_size: int, percent: int) -> str | None:
         """Why the failures are more than those of single clusters; None where a schedule may stay green.
@@ -231,6 +237,9 @@ def summary_text(result: RunResult, command_text: Callable[[str], str] = str) ->
     if result.findings is not None:
         lines.append(f"found  {findings_line(result.findings)}")
     lines.append(f"read   {_read_line(result)}")
+    if result.broken:
+        lines.append(f"broken {', '.join(result.broken)}: findings are not merged until the tables are repaired")
     if result.states is not None:
-        lines.append(f"pages  {command_text(f'kraft-audit report {shlex.quote(result.lake)} --out site')}")
+        made = f"kraft-audit report {shlex.quote(result.lake)} --out site"
+        lines.append(f"pages  {result.pages or command_text(made)}")
     return "\n".join(lines) + "\n"
