@@ -45,7 +45,7 @@ def evidence(
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, or URI."
+            metavar="PATH", show_default=False, help="Log dir or node dir, a folder or archive of them, or a URI."
         ),
     ] = None,
     out: Annotated[
@@ -76,13 +76,17 @@ def evidence(
     lake: Annotated[
         str | None,
         typer.Option(
-            metavar="LAKE", show_default=False, help="With --verify: compare the committed batches with this lake."
+            metavar="LAKE",
+            show_default=False,
+            help="With --verify: compare the committed batches with those in this lake.",
         ),
     ] = None,
     before: Annotated[
         FilePath | None,
         typer.Option(
-            metavar="FILE", show_default=False, help="Earlier pack: check whether history was rewritten since."
+            metavar="FILE",
+            show_default=False,
+            help="Check whether history was rewritten or lost since this earlier pack.",
         ),
     ] = None,
     log_files: AuthorizerLogs = None,
@@ -98,12 +102,12 @@ def evidence(
 
     The pack also holds hash chains of the committed batches, one for the cluster and one for each disk, and names the
     disks that differ. --before compares these batches with those of an earlier pack, byte by byte. It names a batch
-    that was altered on one disk or on all of them, even if the CRC was forged. With --authorizer-log the pack says who
-    made each change.
+    that was altered on one disk or on all of them, even if the CRC was forged. It also names a disk that has lost
+    batches. With --authorizer-log the pack says who made each change.
 
-    With --before, exit code 1 if a committed batch of the earlier pack differs, or if a disk has lost it, and 4 if a
-    batch could not be compared. With --verify, exit code 1 also if the pack does not match its manifest, --expect,
-    --key or --lake. Exit code 3 if a file is not a pack.
+    With --before, exit code 1 if a committed batch differs or a disk has lost it, and 4 if some batches of the earlier
+    pack could not be compared. With --verify, exit code 1 also if the pack does not match its manifest, --expect, --key
+    or --lake. Exit code 3 if a file is not a pack.
 
     \b
     Examples:

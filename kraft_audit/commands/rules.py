@@ -25,7 +25,7 @@ def rules(
     ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> None:
-    """List every rule that `check` applies. With RULE: when it is raised, why it matters, what to do, and its sources.
+    """List every rule that `check` applies, or explain RULE: when it is raised, why it matters, and what to do.
 
     \b
     Examples:

@@ -30,9 +30,10 @@ EXIT_CODES: Final[Mapping[int, str]] = {
         "`--verify`), output cannot be written, or a part of the work failed (`run`, `notify`, `lake maintain`)"
     ),
     EXIT_UNDECIDED: (
-        "`may-i`, `upgrade-check`, `rescue --plan`, `rescue`: undecided; the answer says what is missing; `check`: no "
-        "majority of the voters was captured; `salvage`: a disk that may hold lost records was not captured, or bytes "
-        "of them are damaged; `evidence --before`: committed batches of the earlier pack could not be compared"
+        "`may-i`, `upgrade-check`, `rescue --plan`, `rescue`: undecided; the answer says what is missing; `check`: "
+        "the quorum is not judged, because no majority of the voters was captured; `salvage`: a disk that may hold "
+        "lost records was not captured, or bytes of them are damaged; `evidence --before`: committed batches of the "
+        "earlier pack could not be compared"
     ),
     EXIT_BUG: "a bug in kraft-audit",
     EXIT_INTERRUPTED: "interrupted",
