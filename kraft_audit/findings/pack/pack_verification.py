@@ -300,7 +300,9 @@ def _lost(earlier: PackChain, later: PackChain) -> Iterator[tuple[OffsetSpan, st
         now = newest.get(disk)
         if now is not None and now["accepted"] and now["log_end_offset"] is not None and replica_end(now) < end:
             span = (max(start, replica_end(now)), end)
-            yield span, f"{replica_name(now)} lacks committed batches that it held before"
+            is_damaged = now["bytes_unread"] or now["bytes_quarantined"]
+            problem = "has damaged bytes in place of" if is_damaged else "lacks"
+            yield span, f"{replica_name(now)} {problem} committed batches that it held before"
 
 
 def _held_by_disks(rows: Iterable[PackRow]) -> dict[Disk, OffsetSpan]:

@@ -120,6 +120,18 @@ def test_one_disk_that_lost_its_end_is_named_alone(
     assert f"node {segment.parents[1].name.removeprefix('node-')} lacks" in printed
 
 
+def test_an_end_that_is_damaged_is_not_said_to_be_missing(
+    captures: Path, earlier: Path, later: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    segment = next(each for each in _segments(later) if "lagging" not in str(each))
+    size = segment.stat().st_size
+    _cut_at(segment, _ends(captures)[0])
+    with segment.open("ab") as opened:
+        opened.write(b"\x55" * (size - segment.stat().st_size))
+    assert _pack(later, tmp_path / "later.zip", "--before", str(earlier)) == 1
+    assert "has damaged bytes in place of committed batches that it held before" in capsys.readouterr().err
+
+
 def test_what_no_captured_disk_can_hold_is_undecided(
     earlier: Path, captures: Path, later: Path, tmp_path: Path, capsys: Printed
 ) -> None:
