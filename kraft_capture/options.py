@@ -62,7 +62,9 @@ def argument_parser() -> argparse.ArgumentParser:
         "--to", metavar="URI", help="copy to a folder, s3://BUCKET/PREFIX, https://…, or any URI with --pipe-to"
     )
     target.add_argument(
-        "--pipe-to", metavar="CMD", help="send each object to the stdin of this command; {uri} becomes its name"
+        "--pipe-to",
+        metavar="CMD",
+        help="send each object to the stdin of this command; {uri} stands for the object's name",
     )
     target.add_argument(
         "--state",
@@ -93,7 +95,7 @@ def argument_parser() -> argparse.ArgumentParser:
     when.add_argument(
         "--durable",
         action="store_true",
-        help="call fdatasync on the log, so that its batches count as held at once, not after 10 s",
+        help="call fdatasync on the log, so that its batches count as on disk at once, not after 10 s",
     )
     limits = parser.add_argument_group("limits and figures")
     limits.add_argument("--max-mbps", metavar="N", type=_seconds, help="send at most N megabits per second")

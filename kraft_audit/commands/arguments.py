@@ -29,24 +29,22 @@ if TYPE_CHECKING:
 Path = Annotated[
     str,
     typer.Argument(
-        metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, or URI. Repeatable."
+        metavar="PATH",
+        show_default=False,
+        help="Log dir or node dir, a folder or archive of them, or a URI. Repeatable.",
     ),
 ]
 PathOrLake = Annotated[
     str,
     typer.Argument(
-        metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, URI, or a lake."
+        metavar="PATH", show_default=False, help="Log dir or node dir, a folder or archive of them, a URI, or a lake."
     ),
 ]
 LakeBeside = Annotated[
     str | None,
-    typer.Option(
-        "--lake", metavar="LAKE", show_default=False, help="Also use the copies that this lake holds of these logs."
-    ),
+    typer.Option("--lake", metavar="LAKE", show_default=False, help="Also use this lake's copies of these logs."),
 ]
-LakePath = Annotated[
-    str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI with the Delta tables.")
-]
+LakePath = Annotated[str, typer.Argument(metavar="LAKE", show_default=False, help="Folder or URI of the Delta tables.")]
 OutputFormat = Annotated[
     Format, typer.Option("--output", "-o", help="table is for people, the others are for programs.")
 ]
@@ -56,7 +54,7 @@ As = Annotated[
         "--as",
         metavar="CLUSTER=NODE",
         show_default=False,
-        help="Cluster and node of each PATH that has no meta.properties, in the same order.",
+        help="Cluster id and node id of a log without meta.properties. Repeat it in the order of the PATHs.",
     ),
 ]
 ClusterId = Annotated[
@@ -79,7 +77,8 @@ Defaults = Annotated[
         "--default",
         metavar="NAME=VALUE",
         show_default=False,
-        help="Static broker config, which no log holds, for example min.insync.replicas=2. Repeatable.",
+        help="Static broker config (from server.properties, not in the log), for example "
+        "min.insync.replicas=2. Repeatable.",
     ),
 ]
 NodeConfigs = Annotated[
@@ -88,7 +87,7 @@ NodeConfigs = Annotated[
         "--config",
         metavar="ID=FILE",
         show_default=False,
-        help="server.properties of a node, where no copy lies in its node dir or above. Repeatable.",
+        help="server.properties of node ID, if no copy of it lies in its node dir or above. Repeatable.",
     ),
 ]
 SettingsFile = Annotated[
@@ -110,7 +109,10 @@ WaiversFile = Annotated[
     ),
 ]
 Running = Annotated[
-    bool, typer.Option("--running", help="The nodes are live: a log that stopped growing means there is no leader.")
+    bool,
+    typer.Option(
+        "--running", help="The nodes are running, so logs that have stopped growing mean that there is no leader."
+    ),
 ]
 Gone = Annotated[
     str | None,
@@ -118,7 +120,7 @@ Gone = Annotated[
         "--gone",
         metavar="IDS",
         show_default=False,
-        help="Nodes that are lost with their disks, for example 1,2.",
+        help="Nodes that are lost for good, with their disks, for example 1,2.",
         autocompletion=node_ids,
     ),
 ]
@@ -190,6 +192,13 @@ class JudgedLogs(NodeLogs):
             return apply_waivers(findings, waivers, time.time_ns() // 1_000_000) if waivers else (findings, None)
 
         return judged
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLogsOrLake(JudgedLogs):
+    """Logs that rules judge, or a lake whose runs have judged them."""
+
+    path: PathOrLake
 
 
 _Loaded = TypeVar("_Loaded")

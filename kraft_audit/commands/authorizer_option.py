@@ -23,7 +23,7 @@ AuthorizerLogs = Annotated[
         "--authorizer-log",
         metavar="FILE",
         show_default=False,
-        help="Kafka's authorizer log, which says who made a change: a file or folder. Repeatable.",
+        help="File or folder of Kafka's authorizer log, which says who made each change. Repeatable.",
     ),
 ]
 AuthorizerZone = Annotated[

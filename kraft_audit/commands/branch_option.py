@@ -20,7 +20,7 @@ BranchOption = Annotated[
         "--branch",
         metavar="BRANCH",
         show_default=False,
-        help="Take this branch for the log, named as `quorum --diverge` names it: EPOCH@OFFSET[:NODE].",
+        help="If logs contradict each other, use this branch: EPOCH@OFFSET[:NODE], as `quorum --diverge` prints it.",
     ),
 ]
 

@@ -66,9 +66,10 @@ def changes(
     file of the active controller, or folders with the files of all controllers. kraft-audit then matches requests to
     changes by resource and time. Kafka logs allowed requests only if kafka.authorizer.logger is at level DEBUG.
 
-    The confidence is `high` if only one user was allowed to change this resource near that time. It is `likely` if the
-    requests name no resource, or if their order rules out other users. It is `undecided` if several users remain. It is
-    `none` if no request fits, for example because Kafka made the change by itself.
+    `confidence` says how sure it is who made a change. It is `high` if only one user was allowed to change this
+    resource near that time. It is `likely` if the requests name no resource, or if their order rules out other users.
+    It is `undecided` if several users remain. It is `none` if no request fits, for example because Kafka made the
+    change by itself.
 
     \b
     Examples:

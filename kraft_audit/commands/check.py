@@ -55,17 +55,17 @@ def check(
             "--rule",
             metavar="RULE",
             show_default=False,
-            help="Check only this rule, and list every subject. Repeatable.",
+            help="Apply only this rule, and list every partition or node that it concerns. Repeatable.",
             autocompletion=rule_ids,
         ),
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Also list rules that found nothing.")] = False,
     in_full: Annotated[
-        bool, typer.Option("--full", help="List every subject of a finding, with its evidence.")
+        bool, typer.Option("--full", help="List every partition or node that a finding concerns, with the evidence.")
     ] = False,
     by_finding: Annotated[bool, typer.Option("--findings", help="List findings rule by rule, not incidents.")] = False,
     by_incident: Annotated[
-        bool, typer.Option("--incidents", help="List incidents alone, one row each: table, json, jsonl or csv.")
+        bool, typer.Option("--incidents", help="List only incidents, one row each. Not for sarif or ocsf.")
     ] = False,
     since: Annotated[
         str | None,
@@ -77,15 +77,23 @@ def check(
         ),
     ] = None,
     with_resolved: Annotated[
-        bool, typer.Option("--include-resolved", help="Also list resolved incidents, and count them for --fail-on.")
+        bool, typer.Option("--include-resolved", help="Also list resolved incidents, and let them count for --fail-on.")
     ] = False,
     fail_on: Annotated[FailOn, typer.Option(help="Exit 1 if an open finding is at least this severe.")] = "high",
     profile: Annotated[
         SarifProfile,
-        typer.Option("--profile", help="SARIF only: all findings, or those that GitHub code scanning accepts."),
+        typer.Option(
+            "--profile",
+            help="With --output sarif: write all findings, or only those that GitHub code scanning accepts.",
+        ),
     ] = "full",
     output: Annotated[
-        CheckFormat, typer.Option("--output", "-o", help="table is for people; ocsf prints one JSON object per line.")
+        CheckFormat,
+        typer.Option(
+            "--output",
+            "-o",
+            help="table is for people, the others are for programs. ocsf prints one JSON object per line.",
+        ),
     ] = "table",
 ) -> int:
     """Say what was unsafe, when, why, and what to do.
@@ -95,14 +103,14 @@ def check(
     findings rule by rule instead. If PATH holds more than 8 clusters, each cluster gets one line, the worst first.
     --cluster then shows one of them.
 
-    An incident groups the findings that have one cause in the log: a broker stop, a lost broker, an epoch without a
-    leader, a stopped quorum. --incidents lists them; its JSON adds their events, their effects on partitions, and the
-    ids of their findings.
+    An incident groups the findings that have the same cause, for example a broker stop, a lost broker, an epoch without
+    a leader, or a stopped quorum. --incidents lists only incidents. Its JSON also holds their events, their effects on
+    partitions, and the ids of their findings.
 
     Exit code 1 if an open finding that is not waived is at least as severe as --fail-on. Exit code 1 also if the quorum
-    is stalled, leaderless, lost or undecided. Otherwise exit code 3 if nothing of a cluster's log could be read, and 4
-    if no majority of its voters was captured, so that nobody can say whether it works.
-    With `--fail-on never` the exit code is 0 in all these cases.
+    is stalled, has no leader or has lost its majority, or if the captured disks leave that undecided. Otherwise exit
+    code 3 if nothing of a cluster's log could be read, and 4 if the quorum could not be judged because no majority of
+    its voters was captured. With `--fail-on never` the exit code is 0 in all these cases.
 
     \b
     Examples:

@@ -46,30 +46,30 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Incident": {
         "check": "Say what was unsafe, when, why, and what to do",
         "may-i": "Say whether you may start, wipe or scale in a node",
-        "rescue": "Start a quorum again after its majority is lost",
-        "salvage": "Write lost records that a stopped broker still holds",
-        "recover-plan": "Say what to do for partitions without a leader",
-        "whatif": "Say what a crash of some brokers would do now",
-        "restore-kit": "Print commands that rebuild the state elsewhere",
-        "upgrade-check": "Say which nodes block an upgrade of feature levels",
+        "rescue": "Recover a quorum whose majority is lost for good",
+        "salvage": "Copy lost records from the disk of a stopped broker",
+        "recover-plan": "Say which brokers to start for partitions without a leader",
+        "whatif": "Say what would go offline if brokers crashed now",
+        "restore-kit": "Print Kafka commands that recreate topics, configs and ACLs",
+        "upgrade-check": "Say which nodes block a change of feature levels",
     },
     "Look": {
         "timeline": "Show events in order, with the state of each node",
-        "state": "Show the whole state at an offset or time",
+        "state": "Show topics, brokers and configs as of an offset or time",
         "diff": "Show what changed between two offsets or times",
-        "quorum": "Show the replicas, what is committed, who voted",
+        "quorum": "Show each replica's log end and vote, and what is committed",
         "partitions": "Show each change of leader, ISR and ELR, with its cause",
         "changes": "Show what admins changed, and who did it",
         "cost": "Show what fills the metadata log",
-        "dump": "Print every record, as rows or as kafka-dump-log does",
+        "dump": "Print every record, as a table or as kafka-dump-log would",
     },
     "Share": {
-        "report": "Write an HTML site, or findings and metrics as files",
-        "evidence": "Write findings and the records behind them, redacted",
+        "report": "Write findings as an HTML site, as files or as metrics",
+        "evidence": "Write or verify a zip of findings and the records behind them",
     },
     "Fleet": {
         "run": "Read a fleet's log dirs into Delta tables",
-        "notify": "Send messages about new, worse and resolved incidents",
+        "notify": "Send messages when incidents open, worsen, return or end",
         "lake": "Show, check, maintain, register or export a lake",
     },
     "Rules": {"rules": "List all rules, or explain one"},
@@ -81,10 +81,10 @@ LAKE: Final = "lake"
 """The command that has commands of its own."""
 LAKE_COMMANDS: Final[Mapping[str, str]] = {
     "lake tables": "Show what a lake's tables hold",
-    "lake quality": "Check a lake's tables against their contracts",
+    "lake quality": "Check a lake's tables: keys, nulls, values, freshness",
     "lake maintain": "Join small files, delete old rows and unused files",
     "lake register": "Print the SQL that registers a lake in a catalog",
-    "lake export": "Write a range of the archived log as a log dir",
+    "lake export": "Write part of the archived log as a node dir",
 }
 LAKE_HELP: Final = """Show, check, maintain, register or export a lake, the Delta tables that `run` writes.
 
@@ -270,11 +270,11 @@ def _version(is_asked: bool) -> None:
 def kraft_audit(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_version)] = False,
 ) -> None:
-    """Audit the metadata logs of Apache Kafka's KRaft controllers: what was unsafe, when, and why.
+    """Audit the metadata logs of Apache Kafka's KRaft controllers: find what was unsafe, when, and why.
 
     PATH is a log dir, a node dir, the output of kraft-capture, a folder of node dirs or of captures, or an archive
     (.tar, .tar.gz, .tgz or .zip) of log dirs or archives. It may be a URI in an object store. You can give several
-    PATHs, with * and ** in them. kraft-audit never writes to PATH, and never connects to a live cluster.
+    PATHs, and a PATH may contain * and **. kraft-audit never writes to PATH, and never connects to a live cluster.
 
     LAKE is a folder or URI with the Delta tables that `run` writes. Commands for a lake need more packages:
 
@@ -282,8 +282,8 @@ def kraft_audit(
       with a lake      pip install 'kraft-audit[lake]'
       `run` on Spark   pip install 'kraft-audit[spark]'
 
-    Exit codes: 0 fine, 1 findings at or above --fail-on, 2 wrong usage, 3 unreadable input or unwritable output, 4
-    undecided.
+    Exit codes: 0 fine; 1 findings at or above --fail-on, or the answer is no; 2 wrong usage; 3 unreadable input or
+    unwritable output; 4 data is missing that would decide the answer.
 
     \b
     Examples:

@@ -32,9 +32,9 @@ def cost(
 ) -> int:
     """Show what fills the metadata log: bytes and records by type, cause, topic, broker and hour.
 
-    Each of these five breakdowns adds up to all bytes of the canonical log's batches. A record counts its value and an
-    equal share of its batch's framing. The largest share comes first, such as a broker that flaps, or a topic whose
-    configs are rewritten again and again.
+    Each of these five breakdowns adds up to the bytes of all batches in the canonical log. A record counts with its
+    value and an equal share of its batch's framing. The largest contributors come first, for example a broker that
+    flaps, or a topic whose configs are rewritten again and again.
 
     \b
     Examples:

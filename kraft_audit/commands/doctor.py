@@ -60,7 +60,7 @@ def doctor(
     completion: Annotated[
         Shell | None,
         typer.Option(
-            metavar="SHELL", show_default=False, help="Print the script of bash, zsh or fish that completes commands."
+            metavar="SHELL", show_default=False, help="Print a completion script for this shell: bash, zsh or fish."
         ),
     ] = None,
     output: OutputFormat = Format.TABLE,
@@ -68,10 +68,9 @@ def doctor(
     """Check Java, jars, packages, the kernel cache, disk space and permissions, and say how to fix each problem.
 
     Exit code 1 if a check fails. If Spark's packages are not installed, checks that only Spark needs are warnings. With
-    --captures and no PATH, `doctor` checks nothing but those copies.
+    --captures and no PATH, `doctor` checks only those copies.
 
-    --completion checks nothing. It prints the script with which your shell completes commands, options and their
-    values.
+    --completion checks nothing. It prints a script that lets your shell complete commands, options and their values.
 
     \b
     Examples:

@@ -136,15 +136,14 @@ def dump(
         typer.Option(
             "--dialect",
             show_default=False,
-            help="KIP that defines the control records, where the log does not show it.",
+            help="KIP that defines the control records, if the log does not show it.",
         ),
     ] = None,
 ) -> None:
     """Print every record below PATH once, with fingerprints in place of secrets.
 
     If several replicas hold a record, it is still printed once. NoOp records have no row. JSON has every column of the
-    table, and the text has the main ones. Bytes that could not be read are named on stderr, with what Kafka would do
-    there.
+    table, the text only the main ones. If bytes could not be read, stderr says where, and what Kafka would do there.
 
     \b
     Examples:

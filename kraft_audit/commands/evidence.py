@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Final
@@ -21,18 +22,22 @@ from kraft_audit.commands.arguments import (
 from kraft_audit.commands.authorizer_option import AuthorizerLogs, AuthorizerZone, authored_changes, read_log
 from kraft_audit.commands.ending import UsageError, complain
 from kraft_audit.commands.results import Results, remark_on_key
-from kraft_audit.text.exit_codes import EXIT_FINDINGS
+from kraft_audit.text.exit_codes import EXIT_FINDINGS, EXIT_FINE, EXIT_UNDECIDED
 from kraft_audit.text.output import Format
-from kraft_audit.text.readable import plural
+from kraft_audit.text.readable import listed, offset_span, plural
 from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from kraft_audit.findings.authorizer_log import AuthorizerLog
-    from kraft_audit.findings.pack.pack_verification import Chains
+    from kraft_audit.findings.pack.pack_verification import PackChain
 
 SIGN_PACKAGES: Final = ("cryptography",)
 PACK_DIFFERENCES_SHOWN: Final = 5
+NOT_COMPARED: Final = (
+    "no disk of this pack holds them whole. Make the pack with --before, and from the disks of the earlier pack; "
+    "batches that Kafka has deleted cannot be compared"
+)
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -40,7 +45,7 @@ def evidence(
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="PATH", show_default=False, help="Log dir, node dir, folder or archive of them, or URI."
+            metavar="PATH", show_default=False, help="Log dir or node dir, a folder or archive of them, or a URI."
         ),
     ] = None,
     out: Annotated[
@@ -71,13 +76,17 @@ def evidence(
     lake: Annotated[
         str | None,
         typer.Option(
-            metavar="LAKE", show_default=False, help="With --verify: compare the committed batches with this lake."
+            metavar="LAKE",
+            show_default=False,
+            help="With --verify: compare the committed batches with those in this lake.",
         ),
     ] = None,
     before: Annotated[
         FilePath | None,
         typer.Option(
-            metavar="FILE", show_default=False, help="Earlier pack: check whether history was rewritten since."
+            metavar="FILE",
+            show_default=False,
+            help="Check whether history was rewritten or lost since this earlier pack.",
         ),
     ] = None,
     log_files: AuthorizerLogs = None,
@@ -93,11 +102,12 @@ def evidence(
 
     The pack also holds hash chains of the committed batches, one for the cluster and one for each disk, and names the
     disks that differ. --before compares these batches with those of an earlier pack, byte by byte. It names a batch
-    that was altered on one disk or on all of them, even if the CRC was forged. With --authorizer-log the pack says who
-    made each change.
+    that was altered on one disk or on all of them, even if the CRC was forged. It also names a disk that has lost
+    batches. With --authorizer-log the pack says who made each change.
 
-    Exit code 1 if the committed batches differ from those in an earlier pack. With --verify, exit code 1 also if the
-    pack does not match its manifest, --expect, --key or --lake. Exit code 3 if a file is not a pack.
+    With --before, exit code 1 if a committed batch differs or a disk has lost it, and 4 if some batches of the earlier
+    pack could not be compared. With --verify, exit code 1 also if the pack does not match its manifest, --expect, --key
+    or --lake. Exit code 3 if a file is not a pack.
 
     \b
     Examples:
@@ -109,8 +119,8 @@ def evidence(
             raise UsageError("--verify only reads a pack: leave out PATH, --out, --sign and --authorizer-log")
         is_whole = _verified(verify, expect, key)
         is_as_read = lake is None or _is_as_read(verify, lake, is_whole=is_whole)
-        is_as_before = before is None or _is_as_before(verify, before, _chains_of(before), is_whole=is_whole)
-        return 0 if is_whole and is_as_read and is_as_before else EXIT_FINDINGS
+        code = EXIT_FINE if before is None else _against(verify, before, _chains_of(before), is_whole=is_whole)
+        return code if is_whole and is_as_read else EXIT_FINDINGS
     if expect is not None or key is not None or lake is not None:
         raise UsageError("--expect, --key and --lake need --verify")
     if path is None or out is None:
@@ -120,14 +130,14 @@ def evidence(
     refuse_within(out, path)
     earlier = [] if before is None else _chains_of(before)
     _write(ConfiguredLogs(path, None, capture, default=default), out, sign, earlier, read_log(log_files, zone))
-    return 0 if before is None or _is_as_before(out, before, earlier, is_whole=True) else EXIT_FINDINGS
+    return EXIT_FINE if before is None else _against(out, before, earlier, is_whole=True)
 
 
 def _write(
     logs: ConfiguredLogs,
     out: FilePath,
     sign: FilePath | None,
-    earlier: Chains,
+    earlier: Sequence[PackChain],
     authorizer_log: AuthorizerLog | None,
 ) -> None:
     from importlib.metadata import version
@@ -135,7 +145,7 @@ def _write(
     from kraft_audit.findings.change_authors import change_row
     from kraft_audit.findings.pack.batch_chain import difference_text
     from kraft_audit.findings.pack.evidence_pack import archive_source, gather, write_pack
-    from kraft_audit.findings.pack.pack_verification import block_ends
+    from kraft_audit.findings.pack.pack_verification import earlier_spans
 
     signing_key = None
     if sign is not None:
@@ -149,7 +159,7 @@ def _write(
         replace(
             gather(
                 *(cluster.judged_reading, cluster.history, cluster.check(), cluster.open_storage),
-                block_ends(earlier, cluster.history.cluster_id),
+                earlier_spans(earlier, cluster.history.cluster_id),
             ),
             picture=cluster.picture(),
             changes=list(map(change_row, authored_changes(cluster, authorizer_log))),
@@ -174,7 +184,7 @@ def _write(
     results.text(f"{out}: {sum(len(cluster.records) for cluster in clusters)} records; sha256 of its manifest {digest}")
 
 
-def _chains_of(pack: FilePath) -> Chains:
+def _chains_of(pack: FilePath) -> list[PackChain]:
     """The chains of an earlier pack. Raises InputError for what is no pack, or not as its manifest says."""
     from kraft_audit.findings.pack.pack_verification import pack_chains, verify_pack
 
@@ -186,23 +196,30 @@ def _chains_of(pack: FilePath) -> Chains:
     return pack_chains(pack)
 
 
-def _is_as_before(pack: FilePath, before: FilePath, earlier: Chains, *, is_whole: bool) -> bool:
-    """Whether the committed batches of an `earlier` pack are as they were; `is_whole` as for `_is_as_read`."""
+def _against(pack: FilePath, before: FilePath, earlier: Sequence[PackChain], *, is_whole: bool) -> int:
+    """The exit code of comparing a pack with an `earlier` one; `is_whole` as for `_is_as_read`."""
     from kraft_audit.findings.pack.pack_verification import compare_packs, pack_chains, verify_pack
 
     if not is_whole and not verify_pack(pack).is_whole:
-        return False
+        return EXIT_FINDINGS
     compared = compare_packs(earlier, pack_chains(pack))
     for each in compared:
+        about = f"cluster {each.cluster_id}"
         for contradiction in each.contradictions:
-            complain(f"{pack}: cluster {each.cluster_id}: {contradiction}")
+            complain(f"{pack}: {about}: {contradiction}")
         if each.to_offset is not None:
             said = f"{plural(each.equal, 'block')} of committed batches as in {before}, to offset {each.to_offset - 1}"
-            rest = f"; {each.not_compared} of its blocks are not in this pack as such" if each.not_compared else ""
-            Results(Format.TABLE).text(f"cluster {each.cluster_id}: {said}{rest}")
-        elif not each.contradictions:
-            complain(f"{pack}: cluster {each.cluster_id}: no block of committed batches that {before} has, too")
-    return all(each.to_offset is not None and not each.contradictions for each in compared)
+            Results(Format.TABLE).text(f"{about}: {said}")
+        if each.reason is not None:
+            complain(f"{pack}: {about} was not compared with {before}: {each.reason}")
+        elif each.not_compared:
+            spans = listed([offset_span(*span) for span in each.not_compared])
+            complain(f"{pack}: {about}: {spans} were not compared with {before}: {NOT_COMPARED}")
+        elif each.to_offset is None and not each.contradictions:
+            complain(f"{pack}: {about}: {before} has no committed batch to compare")
+    if any(each.contradictions for each in compared):
+        return EXIT_FINDINGS
+    return EXIT_FINE if all(each.is_decided for each in compared) else EXIT_UNDECIDED
 
 
 def _verified(pack: FilePath, expected: str | None, key: FilePath | None) -> bool:
@@ -250,8 +267,9 @@ def _is_as_read(pack: FilePath, lake: str, *, is_whole: bool) -> bool:
     opened = DeltaLake(absolute(lake, FilePath.cwd()))
     require_lake(opened)
     is_as_read = True
-    for cluster_id, rows in pack_chains(pack):
-        comparison = compare_chain(opened, cluster_id, rows)
+    for chain in pack_chains(pack):
+        cluster_id = chain.cluster_id
+        comparison = compare_chain(opened, cluster_id, chain.rows)
         for contradiction in comparison.contradictions:
             complain(f"{pack}: cluster {cluster_id}: {contradiction}")
         if comparison.to_offset is None and not comparison.contradictions:

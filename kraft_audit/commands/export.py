@@ -34,7 +34,11 @@ def export(
     from_offset: Annotated[
         int | None,
         typer.Option(
-            "--from", metavar="OFFSET", min=0, show_default=False, help="First offset. Default: the earliest."
+            "--from",
+            metavar="OFFSET",
+            min=0,
+            show_default=False,
+            help="Start at this offset. Default: the start of the log.",
         ),
     ] = None,
     to_offset: Annotated[
@@ -44,7 +48,7 @@ def export(
             metavar="OFFSET",
             min=1,
             show_default=False,
-            help="End offset (exclusive). Default: the end of the log.",
+            help="Stop before this offset. Default: the end of the log.",
         ),
     ] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="Format of the summary.")] = Format.TABLE,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from typer.core import TyperCommand
 
-from kraft_audit.text.wrapping import wrapped
+from kraft_audit.text.wrapping import ends_with_command, wrapped
 
 UNBROKEN_HYPHEN: Final = "\u2011"
 """Stands for a hyphen while Typer breaks lines: it would break `kafka-dump-log` there."""
@@ -25,4 +25,9 @@ class CommandWithHelp(TyperCommand):
         )
         self.format_help(ctx, formatter)
         lines = formatter.getvalue().rstrip("\n").replace(UNBROKEN_HYPHEN, "-").split("\n")
-        return "\n".join(part for line in lines for part in wrapped(line, formatter.width))
+        return "\n".join(part for line in lines for part in wrapped(line, formatter.width, _example_indent(line)))
+
+
+def _example_indent(line: str) -> int | None:
+    """Where an example that is broken begins: below the others. None for any other line."""
+    return len(line) - len(line.lstrip()) if ends_with_command(line) else None

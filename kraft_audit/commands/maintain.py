@@ -54,14 +54,16 @@ def maintain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, but change nothing.")] = False,
     committer: Annotated[
         Literal["deltalake", "spark"],
-        typer.Option(help="spark: commit through Spark, for liquid clustering or if runs do so too."),
+        typer.Option(
+            help="spark: commit through Spark. Use it for liquid clustering, or if your runs commit through Spark."
+        ),
     ] = "deltalake",
     staging: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
             show_default=False,
-            help="With --committer spark: the fleet's staging folder, which holds the lease.",
+            help="With --committer spark: the fleet's staging folder. A lease in it lets one process commit at a time.",
         ),
     ] = None,
     spark_conf: SparkConf = None,
@@ -69,7 +71,7 @@ def maintain(
 ) -> int:
     """Join small files, delete rows past their retention, and delete files that no table version uses.
 
-    Apart from the rows past their retention, queries return what they returned before. If a plan is open, finish it
+    Queries return what they returned before, except for the rows past their retention. If a plan is open, finish it
     with `run` first. Exit code 3 if a table failed.
 
     \b

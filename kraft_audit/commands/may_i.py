@@ -64,7 +64,7 @@ def may_i(
         typer.Argument(metavar="ACTION", help=f"What you want to do: {', '.join(ActionName)}.", show_default=False),
     ],
     node: Annotated[
-        int, typer.Argument(metavar="NODE", help="Id of the node; `roll` takes none.", min=0, show_default=False)
+        int, typer.Argument(metavar="NODE", help="Id of the node. Leave it out for `roll`.", min=0, show_default=False)
     ],
     logs: NodeLogs,
     gone: Gone = None,
@@ -84,7 +84,8 @@ def may_i(
             "--copied",
             metavar="DIR",
             show_default=False,
-            help="What `salvage` wrote, or copies of the broker's log dirs. A start then loses nothing that is there.",
+            help="With `start`: the folder that `salvage` wrote, or copies of the broker's log dirs. Their "
+            "records do not count as lost.",
         ),
     ] = None,
     voters: Annotated[
@@ -93,11 +94,11 @@ def may_i(
             "--voters",
             metavar="IDS",
             show_default=False,
-            help="What controller.quorum.voters names on every node, for example 1,2,3; at kraft.version 0 only.",
+            help="At kraft.version 0: the node ids in controller.quorum.voters on every node, for example 1,2,3.",
         ),
     ] = None,
     standalone: Annotated[
-        bool, typer.Option("--standalone", help="With `format`: kafka-storage format would get --standalone.")
+        bool, typer.Option("--standalone", help="With `format`: you would pass --standalone to kafka-storage format.")
     ] = False,
     restarted: Annotated[
         str | None,
@@ -105,7 +106,7 @@ def may_i(
             "--restarted",
             metavar="IDS",
             show_default=False,
-            help="With `roll`: nodes that were restarted already, for example 1,2.",
+            help="With `roll`: nodes that you have already restarted, for example 1,2.",
         ),
     ] = None,
     branch: BranchOption = None,
@@ -113,19 +114,18 @@ def may_i(
 ) -> int:
     """Say whether you may start, restart, wipe, format or scale in a node, or delete its volume, and why.
 
-    `roll` says which node a rolling restart takes next, or what to wait for. `format` prints the kafka-storage line
-    for an emptied metadata disk, and `scale-in` what takes a controller out of the voters and a broker out of the
-    replica lists, with what follows.
+    `roll` says which node to restart next in a rolling restart, or what to wait for. `format` prints the kafka-storage
+    command for an emptied metadata disk. `scale-in` prints how to remove a controller from the voters, or a broker from
+    the replica lists, and what follows.
 
-    The answer assumes that every voter runs unless --gone or --stopped names it. `yes`: no committed record is lost,
-    whatever those voters do next. `no`: the answer describes the outage, or how a committed record gets lost. Exit code
-    0 for yes, 1 for no, 4 for undecided.
+    The answer assumes that every voter runs unless --gone or --stopped names it. `yes` means that no committed record
+    is lost, whatever those voters do next. `no` comes with the outage that would follow, or with the way in which a
+    committed record would be lost. Exit code 0 for yes, 1 for no, 4 for undecided.
 
-    At kraft.version 0 each node goes by its own controller.quorum.voters. A `yes` then names what it must read, and
-    where the disks do not show it, --voters says it.
+    At kraft.version 0 each node takes the voters from its own controller.quorum.voters. A `yes` then says what that
+    setting must be. If the disks do not show the setting, pass it as --voters.
 
-    Where logs contradict each other, --branch takes one of them for the log: nodes that hold another one must stay
-    stopped.
+    If logs contradict each other, --branch chooses one of them. Nodes that hold another branch must then stay stopped.
 
     \b
     Examples:

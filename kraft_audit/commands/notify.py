@@ -55,13 +55,15 @@ def notify(
     ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Send a message for each incident that opened, got worse or was resolved since the last call.
+    """Send a message for each incident that opened, got worse, came back or was resolved since the last call.
 
-    A message says since when, what it did to partitions and which command to run next; it links to the page if the
-    config has report_url. Call it after each run. Each message is sent at least once, under a key that never changes:
-    (incident, event, n). An incident is resolved when two consecutive runs read its cluster and did not find it. If it
-    comes back within six hours, it is the same incident. Exit code 3 if a target did not take a message; the next call
-    tries again.
+    Call `notify` after each run. A message says when the incident began, what it did to partitions and which command to
+    run next. It links to the incident's page if the config sets report_url. Each message is sent at least once, under a
+    key that never changes: (incident, event, n).
+
+    An incident is resolved when two consecutive runs have read its cluster and did not find it. If it comes back within
+    six hours, `notify` reports it as reopened. If it comes back later, it is a new incident. Exit code 3 if a target
+    did not take a message; the next call tries again.
 
     \b
     Examples:

@@ -58,9 +58,7 @@ def partitions(
     logs: ConfiguredLogs,
     topic: Annotated[
         str | None,
-        typer.Option(
-            "--topic", metavar="NAME", show_default=False, help="Show every change of this topic, and no other topic."
-        ),
+        typer.Option("--topic", metavar="NAME", show_default=False, help="Show only this topic, with every change."),
     ] = None,
     show_all: EveryLine = False,
     describe: Annotated[
@@ -80,9 +78,9 @@ def partitions(
 ) -> int:
     """Show each change of a partition's leader, ISR or ELR, with its cause.
 
-    Changes with the same cause share a line if each follows the one before within a second. --all, --topic and the
-    formats for programs show a line for each change of each partition. If a cluster's log cannot be replayed, the
-    cluster is skipped and the exit code is 3.
+    Consecutive changes with the same cause share a line if no more than a second lies between them. --all, --topic and
+    the formats for programs show one line per change and partition. If a cluster's log cannot be replayed, the cluster
+    is skipped and the exit code is 3.
 
     \b
     Examples:

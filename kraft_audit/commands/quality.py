@@ -32,7 +32,7 @@ def quality(
         typer.Option(
             metavar="DIR",
             show_default=False,
-            help="Folder for the page of results. Default: LAKE/_quality/plan-N. '' writes none.",
+            help="Folder for the page of results; '' writes no page. Default: LAKE/_quality/plan-N.",
         ),
     ] = None,
     fresh_hours: Annotated[
@@ -42,15 +42,16 @@ def quality(
     new: Annotated[
         bool,
         typer.Option(
-            "--new", help="Check only rows since the last check that passed. Once a day, check the whole lake."
+            "--new",
+            help="Check only the rows since the last check that passed, and once a day the whole lake.",
         ),
     ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Check a lake's tables against their contracts: keys, nulls, values, offsets, epochs, the ledger, freshness.
+    """Check a lake's tables: keys, nulls, values, offsets, epochs, the ledger and freshness.
 
-    Exit code 1 if a critical check fails: publish nothing from the lake until it is repaired. Warnings are shown, and
-    do not change the exit code.
+    Exit code 1 if a critical check fails. Then publish nothing from the lake until it is repaired. Warnings are shown,
+    but do not change the exit code.
 
     \b
     Examples:

@@ -83,13 +83,13 @@ def quorum(
     ] = False,
     branch: BranchOption = None,
     nodes: Annotated[
-        bool, typer.Option("--nodes", help="Show what all files of each node dir say of its node, and nothing else.")
+        bool, typer.Option("--nodes", help="Show only what the files in each node dir say about the node.")
     ] = False,
     voters: Annotated[
-        bool, typer.Option("--voters", help="Show the history of the voter set, on every branch, and nothing else.")
+        bool, typer.Option("--voters", help="Show only the history of the voter set, on every branch.")
     ] = False,
     diverge: Annotated[
-        bool, typer.Option("--diverge", help="Show where replicas differ, and who holds what, and nothing else.")
+        bool, typer.Option("--diverge", help="Show only where replicas differ, and which nodes hold which record.")
     ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
@@ -99,18 +99,18 @@ def quorum(
     all voters run.
 
     If PATH holds several captures, `quorum` shows the newest, or the one that --capture names. Earlier captures still
-    count as evidence. --status and --replication print -1 for what only a live leader knows. They print a range for a
-    high watermark that the disks do not decide. JSON is one object, or a list of objects if PATH holds several
+    count as evidence. --status and --replication print -1 for values that only a live leader knows. If the disks do not
+    decide the high watermark, they print a range. JSON is one object, or a list of objects if PATH holds several
     clusters.
 
     --voters shows every change of the voter set, including reverted changes. A voter set takes effect when its record
     is appended. `truncated` means that the record was removed again before it was committed. At kraft.version 0 no
-    record holds a set: each begins at the LeaderChange of the first leader that names it, and `named by` says which
-    files name it too.
+    record holds the voter set. It is then shown from the LeaderChange record of the first leader that was configured
+    with it, and `named by` lists other files that name it.
 
     --diverge compares all captures below PATH. It shows the first offset and epoch at which replicas differ, both
-    records side by side, and who holds which. A replica that only lags does not differ. A cluster whose log could not
-    be read has one row, and `undecided` says why.
+    records side by side, and which nodes hold them. A replica that only lags does not differ. If a cluster's log could
+    not be read, it has one row, and `undecided` says why.
 
     \b
     Examples:

@@ -10,13 +10,13 @@ from kraft_audit.text.output import Format
 
 
 def recover_plan(logs: ConfiguredLogs, show_all: EveryLine = False, output: OutputFormat = Format.TABLE) -> int:
-    """Say in which order to start brokers for partitions without a leader, and what Kafka will do for each partition.
+    """Say which brokers to start, in which order, for partitions without a leader, and what Kafka will then do.
 
-    The last line is for disks that are lost for good: the election that kafka-leader-election takes. Partitions with
-    the same state are shown together; --all shows each partition. If PATH also holds the brokers' data directories, the
+    Use the last line of the plan only if disks are lost for good: it runs kafka-leader-election. Partitions with the
+    same state are shown together; --all shows each partition. If PATH also holds the brokers' data directories, the
     plan says where the logs end, and what would be lost. The JSON also says what the strategies of KIP-966 would do,
-    which Kafka never shipped. The command only plans; it changes nothing. A cluster that could not be read or replayed
-    has one row, and `undecided` says why.
+    which Kafka never shipped. The command only plans; it changes nothing. If a cluster could not be read or replayed,
+    it has one row, and `undecided` says why.
 
     \b
     Examples:

@@ -44,19 +44,23 @@ def register(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", show_default=False, help="Write a file for each view into this new or empty folder."
+            "--out",
+            metavar="DIR",
+            show_default=False,
+            help="Write the SQL into this new or empty folder: a file for the tables, and one for each view.",
         ),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Let Spark execute the SQL in the catalog that its properties name.")
+        bool, typer.Option("--execute", help="Let Spark run the SQL in the catalog that its properties name.")
     ] = False,
     spark_conf: SparkConf = None,
     output: OutputFormat = Format.TABLE,
 ) -> None:
     """Print the SQL that registers a lake's tables and views in a catalog. The lake itself does not change.
 
-    Query the views, not the tables: the tables also hold rows of plans that still run. You can run the SQL again; it
-    then replaces the views and leaves the tables. Only Trino refuses a table that is already registered.
+    Query the views and the gold tables, such as findings and incidents. Do not query the bronze and silver tables: they
+    also hold rows of plans that still run or were given up. The views leave those rows out. You can run the SQL again;
+    it then replaces the views and keeps the tables. Only Trino refuses a table that is already registered.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ import typer
 
 from kraft_audit.commands.arguments import (
     LAKE_PACKAGES,
-    JudgedLogs,
+    JudgedLogsOrLake,
     need_packages,
     refuse_within,
     thresholds_of,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    logs: JudgedLogs,
+    logs: JudgedLogsOrLake,
     out: Annotated[
         FilePath,
         typer.Option(
@@ -42,11 +42,12 @@ def report(
 ) -> int:
     """Write a report: a static HTML site that needs no server, or findings and metrics as files.
 
-    If PATH holds logs, the report shows what `check` finds. If PATH is a lake, the report shows what the last closed
-    plan left there, with the version of every table. `report` needs no Spark. A folder is overwritten only if it holds
-    an earlier report. A file is always replaced. If nothing can be read, the earlier report stays as it is.
+    If PATH holds logs, the report shows what `check` finds. If PATH is a lake, the report shows the lake as its last
+    closed plan left it, with the version of every table. `report` needs no Spark. It overwrites a folder only if the
+    folder holds an earlier report. It always replaces a file. If nothing can be read, the earlier report stays as it
+    is.
 
-    --output ocsf writes OCSF Compliance Findings, a JSON object a line.
+    --output ocsf writes OCSF Compliance Findings, one JSON object per line.
 
     \b
     Examples:
@@ -82,12 +83,12 @@ def _not_read(count: int) -> str:
     return f", {count} could not be read whole" if count else ""
 
 
-def _source(logs: JudgedLogs, *, has_pages: bool) -> ReportSource:
+def _source(logs: JudgedLogsOrLake, *, has_pages: bool) -> ReportSource:
     if all(find_spec(name) is not None for name in LAKE_PACKAGES):
         from kraft_audit.report.lake_source import LakeSource, is_lake
 
         if is_lake(logs.path):
-            if logs != JudgedLogs(logs.path):
+            if logs != JudgedLogsOrLake(logs.path):
                 raise UsageError(
                     "PATH is a lake, whose rules ran when it was written: leave out the options that are for logs"
                 )

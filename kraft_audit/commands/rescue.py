@@ -46,9 +46,7 @@ LATER: Final = "Later, back to a majority:"
 
 def rescue(
     logs: LogsOrLake,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Write nothing: rank the copies of the log that are left.")
-    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Write nothing. Rank the remaining copies of the log.")] = False,
     from_node: Annotated[
         int | None,
         typer.Option(
@@ -63,7 +61,9 @@ def rescue(
     out: Annotated[FilePath | None, NewFolder] = None,
     node_id: Annotated[
         int | None,
-        typer.Option("--node-id", metavar="N", min=0, show_default=False, help="Give the new node another id."),
+        typer.Option(
+            "--node-id", metavar="N", min=0, show_default=False, help="Give the new controller another node id."
+        ),
     ] = None,
     endpoint: Annotated[
         list[str] | None,
@@ -71,7 +71,8 @@ def rescue(
             "--endpoint",
             metavar="HOST:PORT",
             show_default=False,
-            help="Where the new controller will listen. LISTENER://HOST:PORT for each of several listeners.",
+            help="Address at which the new controller will listen. For several listeners, repeat it as "
+            "LISTENER://HOST:PORT.",
         ),
     ] = None,
     to: Annotated[
@@ -93,27 +94,27 @@ def rescue(
 ) -> int:
     """Write a node dir from which one controller starts the quorum again after a majority is lost for good.
 
-    Ask with --plan first. It ranks the copies of the metadata log that are left, and writes nothing. For each copy it
-    says up to which offset the copy certainly keeps every committed record. It also says what a quorum that continues
-    from this copy would lose, bring back and commit. Exit code 0 if there is a plan, 4 if it is undecided. Exit code 1
-    if the plan is refused, for example because a majority may still be alive.
+    Run it with --plan first. --plan writes nothing. It ranks the remaining copies of the metadata log. For each copy it
+    says up to which offset the copy certainly holds every committed record. It also says which records a quorum that
+    continues from this copy would lose, bring back or commit. Exit code 0 if there is a plan, 4 if it is undecided.
+    Exit code 1 if the plan is refused, for example because a majority may still be alive.
 
-    Without --plan the command writes DIR from the copy of --from, and then prints the procedure. The node dir starts
-    with a snapshot of the state that this copy holds. Its epoch and offset are higher than any old disk can reach. The
-    new quorum is dynamic (kraft.version 1) if the controllers run Kafka 3.9 or later and metadata.version is at least
-    3.9-IV0. Otherwise it stays static.
+    Without --plan the command writes the node dir DIR from the copy that --from names, and then prints the procedure.
+    DIR starts with a snapshot of the state in that copy. The epoch and offset of this snapshot are higher than any old
+    disk can reach. The new quorum is dynamic (kraft.version 1) if the controllers run Kafka 3.9 or later and
+    metadata.version is at least 3.9-IV0. Otherwise it is static.
 
-    Beside DIR the command writes the config of the new controller: the server.properties of the old one with the lines
-    changed that must differ. --config names that file, where no copy of it lies beside the disks. Without it the
-    procedure has blanks for what you must copy by hand, the authorizer first.
+    The command also writes the new controller's server.properties beside DIR: the old file, with the lines changed that
+    must differ. If no copy of the old file lies beside the disks, pass it with --config. Without it, the procedure has
+    blanks for the settings that you must copy by hand, the authorizer first.
 
-    `rescue` refuses whatever `rescue --plan` refuses, with the same exit codes. It never writes to PATH. Where logs
-    contradict each other, --branch takes one of them for the log. Nodes that hold another one are then left out, as if
-    --gone named them.
+    `rescue` refuses whatever `rescue --plan` refuses, with the same exit codes. It never writes to PATH. If logs
+    contradict each other, --branch chooses one of them. Nodes that hold another branch are then left out, as if --gone
+    named them.
 
     A lake also holds copies: each disk as it was when `run` read it. --lake uses those copies together with the disks
-    below PATH. If no disk is left, PATH may be the lake. A copy from a lake holds no secrets, so `rescue` refuses it
-    if the state needs one.
+    below PATH. If no disk is left, PATH may be the lake. A copy from a lake holds no secrets, so `rescue` refuses it if
+    the state needs a secret.
 
     \b
     Examples:

@@ -58,7 +58,10 @@ def restore_kit(
     ] = None,
     any_brokers: Annotated[
         bool,
-        typer.Option("--any-brokers", help="Let Kafka place replicas, because the other cluster has other broker ids."),
+        typer.Option(
+            "--any-brokers",
+            help="Let Kafka choose the brokers of each replica. Use it if the other cluster has other broker ids.",
+        ),
     ] = False,
     internal_topics: Annotated[
         bool, typer.Option("--internal-topics", help="Also restore internal topics, such as __consumer_offsets.")
@@ -90,13 +93,13 @@ def restore_kit(
 
     The script restores topics, configs, ACLs, client quotas and SCRAM users. Passwords are blanks that you fill in: the
     log does not hold them, and this output never shows a secret. The head of the script lists what no command can
-    restore, with the reason. You can run the script again.
+    restore, with the reason. You can run the script more than once.
 
-    With --only-lost the script is for the cluster itself. PATH then holds logs that diverged, or is the node dir that
-    `rescue` wrote. The rescue.json in that dir says where the old disks were.
+    With --only-lost the script restores what this cluster has lost, on the cluster itself. PATH then holds logs that
+    diverged, or is the node dir that `rescue` wrote. The rescue.json in that dir says where the old disks were.
 
-    PATH may be a lake. Its archive holds the state at any time. It also holds records that were truncated later. With
-    --only-lost and --lake, whatever only the lake still holds counts as lost.
+    PATH may be a lake. Its archive holds the state at any time, and records that were truncated later. With --only-lost
+    and --lake, whatever only the lake still holds counts as lost.
 
     \b
     Examples:

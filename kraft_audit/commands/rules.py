@@ -25,7 +25,9 @@ def rules(
     ] = None,
     output: OutputFormat = Format.TABLE,
 ) -> None:
-    """List every rule that `check` applies. With RULE: when it is raised, why it matters, what to do, and its sources.
+    """List every rule that `check` applies, or explain one rule.
+
+    With RULE, say when it is raised, why it matters, what to do, and which sources it rests on.
 
     \b
     Examples:

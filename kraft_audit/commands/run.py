@@ -67,7 +67,7 @@ def run(
     ] = None,
     source: Annotated[
         Literal["logs", "archive"],
-        typer.Option("--from", help="archive: rebuild silver tables and findings from the lake alone."),
+        typer.Option("--from", help="archive: rebuild the silver tables and the findings from the lake alone."),
     ] = "logs",
     only: Annotated[
         Literal["plan", "stage", "commit", "close", "findings", "risk"] | None,
@@ -84,27 +84,28 @@ def run(
     spark_conf: SparkConf = None,
     committer: Annotated[
         Literal["deltalake", "spark"] | None,
-        typer.Option(show_default=False, help="spark: commit through Spark, if only Spark can reach the lake."),
+        typer.Option(show_default=False, help="spark: commit through Spark. Use it if only Spark can reach the lake."),
     ] = None,
     cluster: Annotated[
         list[str] | None,
         typer.Option("--cluster", metavar="NAME", show_default=False, help="Read only this cluster. Repeatable."),
     ] = None,
-    finish: Annotated[bool, typer.Option("--finish", help="Only finish plans that killed runs left open.")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="Only finish the plans that killed runs left open.")] = False,
     abandon: Annotated[
         int | None,
         typer.Option(
             metavar="PLAN",
             min=1,
             show_default=False,
-            help="Only discard this open plan, so that none of its rows count.",
+            help="Only discard this open plan. None of its rows count then.",
         ),
     ] = None,
     tables_only: Annotated[
         bool,
         typer.Option(
             "--tables-only",
-            help="Stop after close, so that `lake quality` can check the tables before `run --only findings`.",
+            help="Stop after the step close. You can then check the tables with `lake quality` before `run --only "
+            "findings`.",
         ),
     ] = False,
     then: Annotated[
@@ -131,8 +132,8 @@ def run(
             min=0,
             max=100,
             show_default=False,
-            help="Fail only if more than this share of clusters fail for the same reason, or all of them. "
-            "One failure among several clusters never fails the run.",
+            help="Fail only if all clusters fail, or if more than this share fail for the same reason. One "
+            "failure among several clusters never fails the run.",
         ),
     ] = None,
     running: Running = False,
@@ -149,12 +150,12 @@ def run(
     """Read what is new in a fleet's log dirs into Delta tables, on Spark or in processes of this machine.
 
     A run has six steps: plan, stage, commit, close, findings, risk. If a run is killed, the next run finishes it.
-    Reading the same logs twice adds nothing. Both engines write the same rows, so you can switch between them on one
-    lake.
+    Reading the same logs twice adds nothing. Both engines, local and spark, write the same rows, so you can switch
+    between them on one lake.
 
     --from archive reads no log dir. It replays everything that the lake archived and applies the rules again. --running
-    and --gone apply to this run only, and to one cluster. To apply them to every run, set `running` and `gone` in
-    FLEET.yaml.
+    and --gone apply to this run only, and to a single cluster. If the fleet has several clusters, choose it with
+    --cluster. To apply them to every run, set `running` and `gone` in FLEET.yaml.
 
     --then makes a whole hour one process: the tables are judged as by `lake quality --new` before findings are merged,
     then pages are written and messages sent as by `report` and `notify`. Exit code 1 if the tables break a critical

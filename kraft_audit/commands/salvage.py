@@ -34,22 +34,23 @@ def salvage(
     logs: ConfiguredLogs,
     out: Annotated[FilePath | None, NewFolder] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only say what captured disks hold. Write nothing, read no record.")
+        bool, typer.Option("--plan", help="Write nothing and read no records. Only say what the captured disks hold.")
     ] = False,
     output: OutputFormat = Format.TABLE,
 ) -> int:
-    """Write the records that an election lost and that the copied disk of a stopped broker still holds.
+    """Write out the records that an election lost and that the disk of a stopped broker still holds.
 
-    PATH holds the controllers' logs. Give the copies of the brokers' log dirs as further PATHs: each with its
-    meta.properties, as folders, because partitions in archives are not read. A loss is one that `check` reports as
-    LOST.
+    Give the controllers' logs as PATH, and copies of the brokers' log dirs as further PATHs. Each copy must be a folder
+    with its meta.properties: partitions in archives are not read. `salvage` looks for the records of each loss that
+    `check` reports as LOST.
 
-    DIR gets a folder for each partition: records.jsonl with keys, values and header values in base64, the markers of
-    transactions, aborted ranges, and the batches as they lay on the disk. manifest.json has events, bounds, holders,
-    counts and the SHA-256 of each file. Only their owner may read these files. Nothing of a record is printed.
+    The command writes a folder for each partition into DIR. The folder holds records.jsonl (keys, values and header
+    values in base64), the transaction markers, the aborted ranges, and the batches as they were on the disk.
+    manifest.json lists the losses, their offsets, which disks hold them, counts, and the SHA-256 of each file. Only the
+    owner of these files can read them. The command prints nothing from inside a record.
 
-    The command ends with the lines that send the records again, and what these cannot bring back. Exit code 0: all
-    records that disks were said to hold are there. 4: a disk is missing, or bytes are damaged.
+    At the end, the command prints the commands that send the records again, and says what they cannot restore. Exit
+    code 0 if all records are there that the disks were expected to hold, 4 if a disk is missing or bytes are damaged.
 
     \b
     Examples:

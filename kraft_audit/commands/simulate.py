@@ -44,13 +44,14 @@ ScenarioArgument = Annotated[
 OutOption = Annotated[Path | None, NewFolder]
 SeedOption = Annotated[int, typer.Option(metavar="N", min=0, help="Random seed. The same seed gives the same bytes.")]
 SeedsOption = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Play this many seeds, from --seed upwards, each into DIR/seed-N.")
+    int, typer.Option(metavar="N", min=1, help="Simulate this many seeds, from --seed upwards, each into DIR/seed-N.")
 ]
 EventsOption = Annotated[
     int | None, typer.Option(metavar="N", min=1, show_default=False, help="Length of a random run, in events.")
 ]
 ReleaseOption = Annotated[
-    str | None, typer.Option(metavar="X.Y.Z", show_default=False, help="Kafka release to play, with its known bugs.")
+    str | None,
+    typer.Option(metavar="X.Y.Z", show_default=False, help="Kafka release to simulate, with its known bugs."),
 ]
 MetadataVersionOption = Annotated[
     str | None,
@@ -65,7 +66,9 @@ ElrOption = Annotated[
 StaticOption = Annotated[
     bool | None,
     typer.Option(
-        "--static/--dynamic", show_default=False, help="Play a static quorum (kraft.version 0) or a dynamic one (1)."
+        "--static/--dynamic",
+        show_default=False,
+        help="Simulate a static quorum (kraft.version 0) or a dynamic one (kraft.version 1).",
     ),
 ]
 VotersOption = Annotated[
@@ -122,10 +125,10 @@ def simulate(
     partitions: PartitionsOption = None,
     changes: ChangesOption = None,
 ) -> int:
-    """Play an incident on simulated controllers and brokers, and write the log dirs that they leave.
+    """Simulate an incident of controllers and brokers, and write the log dirs that they leave.
 
-    DIR gets a folder for each capture, timeline.txt and truth.jsonl. truth.jsonl says what was committed, who led, and
-    the state of every partition. Exit code 1 if an invariant broke, which --without can cause.
+    The command writes into DIR a folder for each capture, timeline.txt and truth.jsonl. truth.jsonl says what was
+    committed, who led, and the state of every partition. Exit code 1 if an invariant breaks, which --without can cause.
 
     \b
     Examples:

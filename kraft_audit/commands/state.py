@@ -78,11 +78,11 @@ def state(
 ) -> int:
     """Show brokers, topics, partitions, configs, features and voters, at the end of the log or at an earlier point.
 
-    JSON is one object, or a list of objects if PATH holds several clusters. Its rows have the columns of the
-    `*_changes` tables. A state does not know which record set a row, so from_offset, from_epoch, timestamp_ms and cause
-    are null; `partitions` and `timeline` show them. If no log reaches the newest snapshot, the state is that of the
-    snapshot. If logs contradict each other, --branch chooses one. Without --branch, such a cluster is skipped and the
-    exit code is 3.
+    JSON is one object, or a list of objects if PATH holds several clusters. Rows in JSON have the columns of the lake's
+    `*_changes` tables. from_offset, from_epoch, timestamp_ms and cause are null, because a state does not say which
+    record set a value. Use `partitions` or `timeline` for that. If no log reaches the newest snapshot, the state is
+    that of the snapshot. If logs contradict each other, --branch chooses one. Without --branch, such a cluster is
+    skipped and the exit code is 3.
 
     \b
     Examples:

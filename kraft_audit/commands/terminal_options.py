@@ -16,7 +16,7 @@ WIDE_OPTION: Final = inspect.Parameter(
     "wide",
     inspect.Parameter.KEYWORD_ONLY,
     default=False,
-    annotation=Annotated[bool, typer.Option("--wide", help="Show all columns, in several lines a row if need be.")],
+    annotation=Annotated[bool, typer.Option("--wide", help="Show all columns, on several lines per row if necessary.")],
 )
 QUIET_OPTION: Final = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet)
 

@@ -54,12 +54,12 @@ def timeline(
 ) -> int:
     """Show what happened, one event per line, with the state of every node at that time.
 
-    The lines follow the order that the logs prove. Records outside the canonical log come before the records of later
-    epochs. A capture stands where its log ends, and its line says who led and who voted. Consecutive events of one
-    kind, such as new topics, share a line. A long history shows only its newest 200 lines; --all, --from and --to show
-    every line.
+    Events are in the order that the logs prove. Records outside the canonical log come before the records of later
+    epochs. Each capture has a line at the end of its log, which says who led and who voted. Consecutive events of the
+    same kind, such as new topics, share a line. A long history shows only its newest 200 lines; --all, --from and --to
+    show every line.
 
-    --authorizer-log adds who changed topics, partitions, configs and features. `changes` says how certain that is.
+    --authorizer-log adds who changed topics, partitions, configs and features. `changes` also says how certain that is.
 
     \b
     Examples:

@@ -44,7 +44,7 @@ def upgrade_check(
     """Say whether a cluster may move to the feature levels of a release, which nodes block it, and what to do.
 
     Kafka checks the registration of every broker and controller. That includes fenced brokers, and controllers that no
-    longer exist. Exit code 0 for allowed, 1 for blocked, 4 for undecided.
+    longer exist. Exit code 0 if the move is allowed, 1 if it is blocked, 4 if it is undecided.
 
     \b
     Examples:

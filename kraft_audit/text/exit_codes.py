@@ -17,9 +17,9 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_FINE: "fine",
     EXIT_FINDINGS: (
         "`check`: an open finding is at or above `--fail-on`, or the quorum is stalled, leaderless, lost or undecided; "
-        "`evidence`: a pack does not match its manifest, or committed batches differ; `lake quality`: a critical check "
-        "failed; `may-i`: no; `upgrade-check`: blocked; `rescue --plan`, `rescue`: refused; `doctor`: a check failed; "
-        "`simulate`: an invariant broke"
+        "`evidence`: a pack does not match its manifest, or committed batches differ or are lost; `lake quality`: a "
+        "critical check failed; `may-i`: no; `upgrade-check`: blocked; `rescue --plan`, `rescue`: refused; `doctor`: a "
+        "check failed; `simulate`: an invariant broke"
     ),
     EXIT_USAGE: (
         "wrong usage: invalid arguments or settings, a target folder that is not empty, a missing package, or a name "
@@ -30,9 +30,10 @@ EXIT_CODES: Final[Mapping[int, str]] = {
         "`--verify`), output cannot be written, or a part of the work failed (`run`, `notify`, `lake maintain`)"
     ),
     EXIT_UNDECIDED: (
-        "`may-i`, `upgrade-check`, `rescue --plan`, `rescue`: undecided; the answer says what is missing; `check`: no "
-        "majority of the voters was captured; `salvage`: a disk that may hold lost records was not captured, or bytes "
-        "of them are damaged"
+        "`may-i`, `upgrade-check`, `rescue --plan`, `rescue`: undecided; the answer says what is missing; `check`: "
+        "the quorum is not judged, because no majority of the voters was captured; `salvage`: a disk that may hold "
+        "lost records was not captured, or bytes of them are damaged; `evidence --before`: committed batches of the "
+        "earlier pack could not be compared"
     ),
     EXIT_BUG: "a bug in kraft-audit",
     EXIT_INTERRUPTED: "interrupted",

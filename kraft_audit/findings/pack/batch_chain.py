@@ -46,6 +46,8 @@ _LENGTH_MIN: Final = 49
 _IDENTITY: Final = np.dtype([("base_offset", ">i8"), ("last_offset", ">i8"), ("leader_epoch", ">i4"), ("crc", ">u4")])
 
 Offsets = npt.NDArray[np.int64]
+OffsetSpan = tuple[int, int]
+"""[from, to)"""
 ChainRow = dict[str, Any]
 
 
@@ -96,66 +98,110 @@ class DiskBatches:
         }
 
 
-def committed_batches(history: ClusterHistory) -> CommittedBatches:
-    """The batches of the canonical log that are proven committed; none where nothing is proven."""
+def committed_batches(history: ClusterHistory, proven_before: int = 0) -> CommittedBatches:
+    """The batches of the canonical log that are proven committed; none where nothing is proven.
+
+    `proven_before`: the end, exclusive, of what an earlier pack proves committed. That stays committed for ever, also
+    where too few disks are captured now to prove it again.
+    """
     log, mark = canonical_log(history), newest_watermark(history)
-    is_committed = log.last_offset < (0 if mark is None else mark["low"])
+    is_committed = log.last_offset < max(proven_before, 0 if mark is None else mark["low"])
     return CommittedBatches(*(c[is_committed] for c in (log.base_offset, log.last_offset, log.leader_epoch, log.crc)))
 
 
 def chain_of_cluster(
-    history: ClusterHistory, plan: ClusterPlan, open_storage: OpenStorage, cut_at: Collection[int] = ()
+    history: ClusterHistory, plan: ClusterPlan, open_storage: OpenStorage, spans: Collection[OffsetSpan] = ()
 ) -> tuple[list[ChainRow], list[ChainRow]]:
     """(rows of the chains, rows of the differences): of the cluster first, then of the newest capture of each disk.
 
-    `cut_at`: offsets at which blocks end, too: the ends of blocks of an earlier pack, which can then be compared whole.
+    `spans`: the blocks of an earlier pack. Where this pack has no block of the same offsets, a row in no chain says
+    what that block would be now.
     """
-    batches = committed_batches(history)
+    batches = committed_batches(history, max((to_offset for _, to_offset in spans), default=0))
     whole_cluster = {"node_id": None, "directory_id": None, "root": None, "path": None}
-    rows = [{**whole_cluster, **row} for row in chain_rows(batches, cut_at=cut_at)]
+    rows = [{**whole_cluster, **row} for row in (*chain_rows(batches), *span_rows(batches, spans))]
     disks = [_disk_batches(replica, batches, open_storage) for replica in _newest(plan)]
     for disk in disks:
-        rows += [{**disk.named, **row} for row in chain_rows(batches, disk, cut_at)]
+        rows += [{**disk.named, **row} for row in (*chain_rows(batches, disk), *span_rows(batches, spans, disk))]
         if disk.unread is not None:
             rows.append({**disk.named, "unread": disk.unread})
     return rows, list(differences(batches, disks))
 
 
-def chain_rows(
-    batches: CommittedBatches, disk: DiskBatches | None = None, cut_at: Collection[int] = ()
-) -> Iterator[ChainRow]:
-    """The chains as rows, one for each block; a chain begins again after a gap. Without a disk the identities alone."""
-    places = np.arange(len(batches)) if disk is None else np.flatnonzero(disk.held)
-    base, last = batches.base_offset[places], batches.last_offset[places]
-    is_gap = base[1:] != last[:-1] + 1
-    is_cut = is_gap | (np.diff(base // CHAIN_BLOCK_OFFSETS) != 0) | np.isin(base[1:], list(cut_at))
-    cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(places)]
-    gaps = {0, *(np.flatnonzero(is_gap) + 1).tolist()}
-    identities = batches.identities(places)
-    digests = None if disk is None else disk.digests[places].tobytes()
-    identity_chain = bytes_chain = START
-    chain_from_offset = 0
-    for first, end in pairwise(cuts) if len(places) else ():
-        if first in gaps:
-            identity_chain = bytes_chain = START
-            chain_from_offset = int(base[first])
-        identity_block = hashlib.sha256(identities[first * _IDENTITY.itemsize : end * _IDENTITY.itemsize]).digest()
-        identity_chain = hashlib.sha256(identity_chain + identity_block).digest()
-        row = {
-            "from_offset": int(base[first]),
-            "to_offset": int(last[end - 1]) + 1,
+class _Blocks:
+    """The committed batches that the cluster or one disk holds, and the blocks that they can be cut into."""
+
+    def __init__(self, batches: CommittedBatches, disk: DiskBatches | None) -> None:
+        places = np.arange(len(batches)) if disk is None else np.flatnonzero(disk.held)
+        self.base, self.last = batches.base_offset[places], batches.last_offset[places]
+        self.is_gap = self.base[1:] != self.last[:-1] + 1
+        self._identities = batches.identities(places)
+        self._digests = None if disk is None else disk.digests[places].tobytes()
+
+    def cuts(self) -> list[int]:
+        """Where blocks begin: after a gap, and every CHAIN_BLOCK_OFFSETS offsets; then where the last one ends."""
+        if not len(self.base):
+            return []
+        is_cut = self.is_gap | (np.diff(self.base // CHAIN_BLOCK_OFFSETS) != 0)
+        return [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(self.base)]
+
+    def place_of(self, span: OffsetSpan) -> tuple[int, int] | None:
+        """The batches that fill exactly these offsets, without a gap; None where there are none."""
+        first, end = int(np.searchsorted(self.base, span[0])), int(np.searchsorted(self.last, span[1]))
+        is_exact = first < end and self.base[first] == span[0] and self.last[end - 1] == span[1] - 1
+        return (first, end) if is_exact and not self.is_gap[first : end - 1].any() else None
+
+    def digests(self, first: int, end: int) -> tuple[bytes, bytes | None]:
+        """(identity, bytes) of a block; no bytes for the cluster."""
+        identity = hashlib.sha256(self._identities[first * _IDENTITY.itemsize : end * _IDENTITY.itemsize]).digest()
+        if self._digests is None:
+            return identity, None
+        return identity, hashlib.sha256(self._digests[first * DIGEST_BYTES : end * DIGEST_BYTES]).digest()
+
+    def row(self, first: int, end: int, identity: bytes, content: bytes | None) -> ChainRow:
+        """A block that is in no chain."""
+        return {
+            "from_offset": int(self.base[first]),
+            "to_offset": int(self.last[end - 1]) + 1,
             "batch_count": end - first,
-            "chain_from_offset": chain_from_offset,
-            "identity_block": identity_block.hex(),
-            "identity_chain": identity_chain.hex(),
-            "bytes_block": None,
+            "chain_from_offset": None,
+            "identity_block": identity.hex(),
+            "identity_chain": None,
+            "bytes_block": None if content is None else content.hex(),
             "bytes_chain": None,
         }
-        if digests is not None:
-            bytes_block = hashlib.sha256(digests[first * DIGEST_BYTES : end * DIGEST_BYTES]).digest()
-            bytes_chain = hashlib.sha256(bytes_chain + bytes_block).digest()
-            row |= {"bytes_block": bytes_block.hex(), "bytes_chain": bytes_chain.hex()}
+
+
+def chain_rows(batches: CommittedBatches, disk: DiskBatches | None = None) -> Iterator[ChainRow]:
+    """The chains as rows, one for each block; a chain begins again after a gap. Without a disk the identities alone."""
+    blocks = _Blocks(batches, disk)
+    gaps = {0, *(np.flatnonzero(blocks.is_gap) + 1).tolist()}
+    identity_chain = bytes_chain = START
+    chain_from_offset = 0
+    for first, end in pairwise(blocks.cuts()):
+        if first in gaps:
+            identity_chain = bytes_chain = START
+            chain_from_offset = int(blocks.base[first])
+        identity, content = blocks.digests(first, end)
+        identity_chain = hashlib.sha256(identity_chain + identity).digest()
+        row = blocks.row(first, end, identity, content)
+        row |= {"chain_from_offset": chain_from_offset, "identity_chain": identity_chain.hex()}
+        if content is not None:
+            bytes_chain = hashlib.sha256(bytes_chain + content).digest()
+            row["bytes_chain"] = bytes_chain.hex()
         yield row
+
+
+def span_rows(
+    batches: CommittedBatches, spans: Collection[OffsetSpan], disk: DiskBatches | None = None
+) -> Iterator[ChainRow]:
+    """A row for each of these spans that is held whole and is no block of the chain; it belongs to no chain."""
+    blocks = _Blocks(batches, disk)
+    chained = set(pairwise(blocks.cuts()))
+    for span in sorted(spans):
+        place = blocks.place_of(span)
+        if place is not None and place not in chained:
+            yield blocks.row(*place, *blocks.digests(*place))
 
 
 def differences(batches: CommittedBatches, disks: Sequence[DiskBatches]) -> Iterator[ChainRow]:

@@ -25,7 +25,7 @@ from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.replica import OpenStorage, opened_once
 from kraft_audit.findings.finding_formats import check_document
 from kraft_audit.findings.loss_rows import loss_rows
-from kraft_audit.findings.pack.batch_chain import chain_of_cluster
+from kraft_audit.findings.pack.batch_chain import OffsetSpan, chain_of_cluster
 from kraft_audit.findings.pack.custody import custody_rows
 from kraft_audit.findings.pack.signed_statement import signed_statement
 from kraft_audit.reading import ClusterReading
@@ -45,6 +45,7 @@ MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "manifest.dsse.json"
 """The signed statement about the manifest: the one file that the manifest cannot list."""
 CHAIN: Final = "chain.jsonl"
+CAPTURES: Final = "captures"
 PACK_FORMAT: Final = "kraft-audit evidence 1"
 RECORDS_MAX: Final = 50_000
 HEADER_BYTES: Final = 61
@@ -79,18 +80,18 @@ def gather(
     history: ClusterHistory,
     findings: Sequence[Finding],
     open_storage: OpenStorage,
-    cut_at: Collection[int] = (),
+    spans: Collection[OffsetSpan] = (),
 ) -> ClusterEvidence:
     """What a pack holds of one cluster: the records of the reading that the findings stand on, and headers of batches.
 
-    A header that cannot be read any more has its reason instead of bytes. `cut_at`: where blocks of the chain end, too.
+    A header that cannot be read any more has its reason instead of bytes. `spans`: the blocks of an earlier pack.
     """
     offsets = wanted_offsets(findings)
     records = []
     if offsets:
         records = list(records_behind(reading.log_records(offsets[0], offsets[-1] + 1), offsets))
     headers = list(_headers(header_rows(history, offsets), open_storage))
-    chain, differences = chain_of_cluster(history, reading.plan, open_storage, cut_at)
+    chain, differences = chain_of_cluster(history, reading.plan, open_storage, spans)
     sources = tuple(sources_of(reading.plan, open_storage))
     custody = tuple(custody_rows(reading.plan, open_storage))
     return ClusterEvidence(
@@ -243,7 +244,7 @@ def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]
     for number, cluster in enumerate(clusters):
         folder = f"{number:03d}-{''.join(c if c.isalnum() or c in '-_' else '_' for c in cluster.history.cluster_id)}"
         yield f"{folder}/findings.json", _json(check_document(cluster.findings, show_all=True))
-        for name in ("captures", "watermarks", "voter_sets", "leader_epochs", "decode_errors"):
+        for name in (CAPTURES, "watermarks", "voter_sets", "leader_epochs", "decode_errors"):
             yield f"{folder}/{name}.jsonl", _lines(cluster.history.rows(name))
         yield f"{folder}/losses.jsonl", _lines(loss_rows(cluster.history))
         yield f"{folder}/records.jsonl", _lines(cluster.records)

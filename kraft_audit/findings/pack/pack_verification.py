@@ -6,7 +6,8 @@ key, shows such a change.
 
 What is committed never changes. So a block of committed batches that two packs have is the same in both: the same
 identities (offsets, epochs, CRCs), and on each disk the same bytes. Bytes that differ under the same identities were
-altered so that their CRC still fits, be it on all disks alike.
+altered so that their CRC still fits, be it on all disks alike. A disk whose log ends before what it held has lost it.
+What the later pack has no block of is not compared: Kafka deleted it, or the disks that held it were not captured.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import lzma
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kraft_audit.findings.pack.evidence_pack import CHAIN, MANIFEST, PACK_FORMAT, SIGNATURE
+from kraft_audit.findings.pack.batch_chain import OffsetSpan
+from kraft_audit.findings.pack.evidence_pack import CAPTURES, CHAIN, MANIFEST, PACK_FORMAT, SIGNATURE
 from kraft_audit.findings.pack.signed_statement import NoStatementError, SignedStatement, read_statement
-from kraft_audit.rules.columns.captures import replica_name
+from kraft_audit.rules.columns.captures import replica_end, replica_name
 from kraft_audit.text.readable import offset_span
 
 if TYPE_CHECKING:
@@ -34,6 +36,20 @@ MEMBER_BYTES_MAX: Final = 1 << 30
 ALL_BYTES_MAX: Final = 1 << 32
 _CHUNK: Final = 1 << 20
 _KEPT: Final = (MANIFEST, SIGNATURE)
+
+
+PackRow = dict[str, Any]
+Disk = tuple[int | None, str]
+"""Node id and directory id."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackChain:
+    """What a pack has of one cluster: the rows of its chain of batches, and those of its captures."""
+
+    cluster_id: str
+    rows: Sequence[PackRow]
+    captures: Sequence[PackRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +84,22 @@ def verify_pack(path: Path, *, expected: str | None = None, key: Ed25519PublicKe
         return PackVerdict(None, 0, (f"cannot be read as an evidence pack: {_refusal(error)}",), is_readable=False)
 
 
-def pack_chains(path: Path) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Of each cluster of a pack that `verify_pack` found whole: its id, and the rows of its chain of batches."""
+def pack_chains(path: Path) -> list[PackChain]:
+    """The chains of batches in a pack that `verify_pack` found whole, one of each cluster."""
     with zipfile.ZipFile(path) as pack:
         clusters = json.loads(_read(pack, pack.getinfo(MANIFEST))[1])["clusters"]
         chains = []
         for info in pack.infolist():
-            if info.filename.endswith(f"/{CHAIN}"):
-                number = int(info.filename.partition("-")[0])
-                lines = _read(pack, info, keeps=True)[1].splitlines()
-                chains.append((str(clusters[number]), [json.loads(line) for line in lines]))
+            folder, _, name = info.filename.partition("/")
+            if name == CHAIN:
+                cluster_id = str(clusters[int(folder.partition("-")[0])])
+                captures = _rows(pack, pack.getinfo(f"{folder}/{CAPTURES}.jsonl"))
+                chains.append(PackChain(cluster_id, _rows(pack, info), captures))
         return chains
+
+
+def _rows(pack: zipfile.ZipFile, info: zipfile.ZipInfo) -> list[PackRow]:
+    return [json.loads(line) for line in _read(pack, info, keeps=True)[1].splitlines()]
 
 
 _NOT_A_PACK: Final = (
@@ -180,66 +201,141 @@ def _read(pack: zipfile.ZipFile, info: zipfile.ZipInfo, *, keeps: bool = False) 
     return digest.hexdigest(), bytes(content)
 
 
-PackRow = Mapping[str, Any]
-OffsetSpan = tuple[int, int]
-Chains = Sequence[tuple[str, list[dict[str, Any]]]]
-
-
 @dataclass(frozen=True, slots=True)
 class PackComparison:
-    """How many blocks of the earlier pack of a cluster are as they were, how many the later one does not have as such.
+    """What became of the committed batches that an earlier pack has of a cluster.
 
-    `to_offset` is the end of the last block that is as it was; None where none is.
+    `equal` counts its blocks that are as they were, and `to_offset` is the end of the last of them; None where none is.
+    `not_compared` are the offsets that no block of the later pack covers, merged, ascending. `reason` says why nothing
+    could be compared, where a whole cluster could not.
     """
 
     cluster_id: str
-    equal: int
-    not_compared: int
-    to_offset: int | None
-    contradictions: tuple[str, ...]
+    equal: int = 0
+    to_offset: int | None = None
+    not_compared: tuple[OffsetSpan, ...] = ()
+    contradictions: tuple[str, ...] = ()
+    reason: str | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether everything was compared that the earlier pack proves committed."""
+        return self.to_offset is not None and not self.not_compared
 
 
-def block_ends(chains: Chains, cluster_id: str) -> set[int]:
-    """The offsets at which the blocks of a pack's clusters of this id end: a later pack ends blocks there, too."""
-    return {row["to_offset"] for id_, rows in chains if id_ == cluster_id for row in rows if "to_offset" in row}
+def earlier_spans(chains: Iterable[PackChain], cluster_id: str) -> set[OffsetSpan]:
+    """The blocks of a pack's clusters of this id: a later pack says of each of them what it would be now."""
+    return {span for chain in chains if chain.cluster_id == cluster_id for span in _by_span(chain.rows)}
 
 
-def compare_packs(earlier: Chains, later: Chains) -> list[PackComparison]:
-    """Each cluster of the later pack against the chain of that id in the earlier one: of several the one that fits."""
+def compare_packs(earlier: Sequence[PackChain], later: Iterable[PackChain]) -> list[PackComparison]:
+    """Each cluster of the later pack against the chain of that id in the earlier one: of several the one that fits.
+
+    A cluster that only one of the packs has is not compared.
+    """
     compared = []
-    for cluster_id, rows in later:
-        each = [_compared(cluster_id, before, rows) for id_, before in earlier if id_ == cluster_id]
-        nothing = PackComparison(cluster_id, 0, 0, None, ())
-        compared.append(max(each, key=lambda fit: (fit.equal, -len(fit.contradictions)), default=nothing))
+    matched: set[int] = set()
+    for after in later:
+        candidates = {
+            number: _compared(before, after)
+            for number, before in enumerate(earlier)
+            if before.cluster_id == after.cluster_id
+        }
+        if not candidates:
+            compared.append(PackComparison(after.cluster_id, reason="the earlier pack does not have this cluster"))
+            continue
+        best = max(candidates, key=lambda number: (candidates[number].equal, -len(candidates[number].contradictions)))
+        matched.add(best)
+        compared.append(candidates[best])
+    for number, before in enumerate(earlier):
+        if number not in matched and _committed(before.rows):
+            compared.append(PackComparison(before.cluster_id, reason="this pack does not have this cluster"))
     return compared
 
 
-def _compared(cluster_id: str, before: Sequence[PackRow], after: Sequence[PackRow]) -> PackComparison:
+def _compared(earlier: PackChain, later: PackChain) -> PackComparison:
     """Block by block of the earlier pack. A disk that is new in the later one may hold what any disk held before."""
-    later, committed = _by_span(after), _committed(before)
+    rows_by_span, committed = _by_span(later.rows), _committed(earlier.rows)
     held: dict[OffsetSpan, set[str]] = defaultdict(set)
-    own: dict[tuple[Any, ...], str] = {}
-    for span, rows in _by_span(before).items():
+    own: dict[tuple[Disk, OffsetSpan], str] = {}
+    for span, rows in _by_span(earlier.rows).items():
         for row in rows:
             if row["bytes_block"] is not None:
                 held[span].add(row["bytes_block"])
                 own[_disk(row), span] = row["bytes_block"]
-    equal, to_offset = 0, None
-    contradictions = []
+    lost = list(_lost(earlier, later))
+    equal: list[OffsetSpan] = []
+    different: list[OffsetSpan] = [span for span, _ in lost]
+    contradictions = [f"{offset_span(*span)}: {problem}" for span, problem in lost]
     for span, identity in sorted(committed.items()):
         problems = []
-        for row in later.get(span, ()):
+        is_compared = False
+        for row in rows_by_span.get(span, ()):
             block = row["bytes_block"]
+            is_compared = is_compared or block is not None or not held[span]
             if row["identity_block"] != identity:
                 problems.append(f"{_holder(row)} has other committed batches than before")
             elif block is not None and held[span] and block not in {own.get((_disk(row), span), block)} & held[span]:
                 problems.append(f"{_holder(row)} has other bytes than before, under the same CRCs")
         contradictions += [f"{offset_span(*span)}: {problem}" for problem in problems]
-        if span in later and not problems:
-            equal, to_offset = equal + 1, span[1]
+        if problems:
+            different.append(span)
+        elif is_compared:
+            equal.append(span)
     return PackComparison(
-        cluster_id, equal, sum(span not in later for span in committed), to_offset, tuple(contradictions)
+        earlier.cluster_id,
+        len(equal),
+        max((to_offset for _, to_offset in equal), default=None),
+        tuple(_without(committed, [*equal, *different])),
+        tuple(contradictions),
     )
+
+
+def _lost(earlier: PackChain, later: PackChain) -> Iterator[tuple[OffsetSpan, str]]:
+    """The disks of both packs whose log now ends before the end of the committed batches that they held before."""
+    newest: dict[Disk, PackRow] = {}
+    for capture in sorted(later.captures, key=lambda row: (row["capture_number"], row["root"], row["path"])):
+        newest[_disk(capture)] = capture
+    for disk, (start, end) in sorted(_held_by_disks(earlier.rows).items()):
+        now = newest.get(disk)
+        if now is not None and now["accepted"] and now["log_end_offset"] is not None and replica_end(now) < end:
+            span = (max(start, replica_end(now)), end)
+            is_damaged = now["bytes_unread"] or now["bytes_quarantined"]
+            problem = "has damaged bytes in place of" if is_damaged else "lacks"
+            yield span, f"{replica_name(now)} {problem} committed batches that it held before"
+
+
+def _held_by_disks(rows: Iterable[PackRow]) -> dict[Disk, OffsetSpan]:
+    """From where to where each disk of a known node holds committed batches."""
+    held: dict[Disk, OffsetSpan] = {}
+    for row in rows:
+        if "from_offset" in row and row["node_id"] is not None:
+            start, end = held.get(_disk(row), (row["from_offset"], 0))
+            held[_disk(row)] = (min(start, row["from_offset"]), max(end, row["to_offset"]))
+    return held
+
+
+def _without(spans: Iterable[OffsetSpan], compared: Iterable[OffsetSpan]) -> Iterator[OffsetSpan]:
+    """The offsets of the spans that lie in none of the others, merged, ascending."""
+    done = list(_merged(compared))
+    for start, end in _merged(spans):
+        for from_offset, to_offset in done:
+            if from_offset < end and start < to_offset:
+                if start < from_offset:
+                    yield start, from_offset
+                start = to_offset
+        if start < end:
+            yield start, end
+
+
+def _merged(spans: Iterable[OffsetSpan]) -> Iterator[OffsetSpan]:
+    merged: list[OffsetSpan] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    yield from merged
 
 
 def _by_span(rows: Iterable[PackRow]) -> dict[OffsetSpan, list[PackRow]]:
@@ -261,8 +357,8 @@ def _committed(rows: Iterable[PackRow]) -> dict[OffsetSpan, str]:
     return {**of_disks, **whole}
 
 
-def _disk(row: PackRow) -> tuple[Any, ...]:
-    return (row["node_id"], row["directory_id"])
+def _disk(row: PackRow) -> Disk:
+    return (row["node_id"], row["directory_id"] or "")
 
 
 def _holder(row: PackRow) -> str:
