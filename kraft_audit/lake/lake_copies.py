@@ -14,7 +14,15 @@ from kraft_audit.archive.whole_batches import whole_batches
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, cluster_id_of
 from kraft_audit.lake.closed_plans import ClosedPlans
-from kraft_audit.lake.staging.archive_reading import chosen_cluster, closed_plans, lake_at, lake_clusters, open_archive
+from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.staging.archive_reading import (
+    LakeCluster,
+    chosen_cluster,
+    closed_plans,
+    lake_at,
+    lake_clusters,
+    open_archive,
+)
 from kraft_codec.columns.buffers import Bytes
 from kraft_codec.errors import ChoiceError
 from kraft_codec.storage.random_access import Storage
@@ -28,15 +36,16 @@ class LakeCopies:
     storages: Mapping[str, Storage]
 
 
-def copies_alone(lake: str, cluster: str | None, closed: ClosedPlans | None = None) -> LakeCopies:
-    """The copies of one cluster: the one of this id or name, or the only one. Raises InputError, ChoiceError.
-
-    `closed`: the plans that count; without it those that are closed now.
-    """
+def copies_alone(lake: str, cluster: str | None) -> LakeCopies:
+    """The copies of one cluster: the one of this id or name, or the only one. Raises InputError, ChoiceError."""
     there = lake_at(lake)
-    closed = closed or closed_plans(there)
-    chosen = chosen_cluster(there, lake_clusters(there, closed), cluster)
-    archived = open_archive(there, chosen, closed, root=ARCHIVED_ROOT)
+    closed = closed_plans(there)
+    return copies_of(there, chosen_cluster(there, lake_clusters(there, closed), cluster), closed)
+
+
+def copies_of(lake: DeltaLake, cluster: LakeCluster, closed: ClosedPlans) -> LakeCopies:
+    """The copies of one cluster as these plans left them. Raises InputError."""
+    archived = open_archive(lake, cluster, closed, root=ARCHIVED_ROOT)
     return LakeCopies(archived.plan, {archived.storage.location: archived.storage})
 
 

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -29,9 +30,10 @@ from kraft_audit.lake.closed_plans import CLOSED
 from kraft_audit.lake.delta import DeltaLake, sql_text
 from kraft_audit.lake.gold.clusters_table import known_clusters
 from kraft_audit.lake.lake import require_lake
-from kraft_audit.lake.lake_copies import copies_alone
+from kraft_audit.lake.lake_copies import copies_of
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import READ_ROWS, Ledger
+from kraft_audit.lake.staging.archive_reading import LakeCluster, chosen_cluster, lake_clusters
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
 from kraft_audit.picture.whole_picture import SPANS, DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
@@ -226,12 +228,18 @@ class LakeSource:
         if cluster_count > REPORT_CLUSTERS_ASKED_MAX:
             return Permissions(skipped=f"the lake has {cluster_count} clusters. {ask_one(path)}")
         try:
-            copies = copies_alone(self._lake.uri, given.cluster_id, self._closed)
+            chosen = chosen_cluster(self._lake, self._archived, given.cluster_id)
+            with self._lake.reading_once():
+                copies = copies_of(self._lake, chosen, self._closed)
             with open_copies(self._lake.uri, copies) as clusters:
                 (cluster,) = clusters
                 return cluster.permissions(path)
         except (InputError, ChoiceError) as problem:
             return Permissions(skipped=f"{problem.detail}. {ask_one(path)}")
+
+    @cached_property
+    def _archived(self) -> list[LakeCluster]:
+        return lake_clusters(self._lake, self._closed)
 
     def ids(self) -> list[str]:
         """The histories that are shown: those that are no other one."""

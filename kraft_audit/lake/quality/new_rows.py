@@ -9,17 +9,13 @@ of those that could have the key of a new one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 from typing import Final
 
 import duckdb
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from kraft_audit.lake.closed_plans import ClosedPlans
-from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.quality.promises import Promise
+from kraft_audit.lake.quality.table_files import TableFiles
 from kraft_audit.lake.views import IDENTITY
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import GOLD
@@ -29,15 +25,13 @@ ASCENDING: Final = ("offset", "from_offset", "base_offset", "captured_at_ms", "r
 """Columns of keys that go up from plan to plan."""
 NEWEST_HOLDS: Final = (*IDENTITY, LOSSES.name)
 """Tables of whose rows with one key the newest plan's holds."""
-CLUSTERS_ASKED: Final = 50
-"""Of more clusters, one bound for all of them is cheaper."""
 
 
 class NewRows:
     """The rows of closed plans from `first` on, in a DuckDB that has the tables `plans` and `captures`."""
 
-    def __init__(self, lake: DeltaLake, database: duckdb.DuckDBPyConnection, closed: ClosedPlans, first: int) -> None:
-        self._lake, self._database = lake, database
+    def __init__(self, files: TableFiles, database: duckdb.DuckDBPyConnection, closed: ClosedPlans, first: int) -> None:
+        self._files, self._database = files, database
         self._is_new = f"plan >= {first} AND {closed.where()}"
         self._first = first
 
@@ -60,31 +54,18 @@ class NewRows:
 
     def _load(self, table: Table) -> str:
         """Put the table's new rows into the database; the name there."""
-        rows, name = self._rows(table), f"new_{table.name}"
-        columns = ", ".join(f'"{column}"' for column in table.column_names if column in rows.schema.names)
-        absent = "".join(f', NULL AS "{column}"' for column in table.column_names if column not in rows.schema.names)
-        self._database.register("every_row", rows)
-        select = f"SELECT {columns}{absent} FROM every_row WHERE {self._is_new}"
-        self._database.execute(f"CREATE TEMP TABLE {name} AS {select}")
-        self._database.unregister("every_row")
+        name = f"new_{table.name}"
+        self._files.view(table, "every_row", "plan", self._first)
+        self._database.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM every_row WHERE {self._is_new}")
         return name
-
-    def _rows(self, table: Table) -> ds.Dataset:
-        return self._lake.latest(table.name).to_pyarrow_dataset()
 
     def _repeats(self, table: Table, new: str) -> bool:
         """Whether an older row has the key of a new one."""
         ascending = next(column for column in ASCENDING if column in table.key)
-        starts = f'SELECT cluster_id, min("{ascending}") FROM {new} GROUP BY cluster_id'
-        first_of = dict(self._database.execute(starts).fetchall())
-        if not first_of:
+        (start,) = self._database.execute(f'SELECT min("{ascending}") FROM {new}').fetchone() or (None,)
+        if start is None:
             return False
-        at, cluster = pc.field(ascending), pc.field("cluster_id")
-        reached = at >= min(first_of.values())
-        if len(first_of) <= CLUSTERS_ASKED:
-            reached = reduce(or_, ((cluster == name) & (at >= first) for name, first in first_of.items()))
-        keys, is_older = list(table.key), pc.field("plan") < self._first
-        older = self._rows(table).to_table(columns=keys, filter=is_older & reached)
-        self._database.register("older", older)
-        same = " AND ".join(f'older."{column}" IS NOT DISTINCT FROM {new}."{column}"' for column in keys)
-        return self._finds(f"SELECT 1 FROM {new} SEMI JOIN older ON {same}")
+        self._files.view(table, "older_rows", ascending, start)
+        same = " AND ".join(f'older."{column}" IS NOT DISTINCT FROM new."{column}"' for column in table.key)
+        older = f'SELECT * FROM older_rows WHERE plan < {self._first} AND "{ascending}" >= {start}'
+        return self._finds(f"SELECT 1 FROM {new} AS new SEMI JOIN ({older}) AS older ON {same}")

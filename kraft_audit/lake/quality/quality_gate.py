@@ -31,6 +31,7 @@ from kraft_audit.lake.quality.gate_page import PAGE_FILE, PromiseVerdict, gate_p
 from kraft_audit.lake.quality.last_inspection import QUALITY_FOLDER, last_inspection, row_counts, save_inspection
 from kraft_audit.lake.quality.new_rows import NewRows
 from kraft_audit.lake.quality.promises import Promise, gold_promises, table_promises
+from kraft_audit.lake.quality.table_files import TableFiles
 from kraft_audit.lake.views import CHANGE_TABLES, holding, query_of
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED, LAKE_TABLES
 from kraft_audit.tables.bronze import CAPTURES, PLANS
@@ -94,7 +95,7 @@ def judge_lake(
     first = 1 if inspection is None else inspection.first_new_plan(lake, closed.low, now)
     counts = {} if inspection is None else row_counts(lake, closed.low)
     with lake.reading_once(), tempfile.TemporaryDirectory(prefix="kraft-audit-quality-") as folder:
-        gate = _Gate(lake, closed, first, Path(folder, "spilled"))
+        gate = _Gate(lake, closed, first, Path(folder))
         verdicts = [*gate.judge_tables(), *gate.judge_fleet(now, fresh_hours)]
     where = f"{lake.uri}/{QUALITY_FOLDER}/plan-{closed.newest:08d}" if docs is None else docs
     result = GateResult(closed.newest, tuple(verdicts), where)
@@ -108,15 +109,16 @@ def judge_lake(
 class _Gate:
     """The tables of one lake in DuckDB, and the promises of the closed plans from `first` on over them."""
 
-    def __init__(self, lake: DeltaLake, closed: ClosedPlans, first: int, spill: Path) -> None:
+    def __init__(self, lake: DeltaLake, closed: ClosedPlans, first: int, folder: Path) -> None:
         self._lake, self._closed, self._first = lake, closed, first
         self._database = duckdb.connect()
         self._database.execute(f"SET memory_limit = '{DATABASE_MEMORY_BYTES >> 20}MiB'")
-        self._database.execute(f"SET temp_directory = '{spill}'")
+        self._database.execute(f"SET temp_directory = '{folder / 'spilled'}'")
+        self._files = TableFiles(lake, self._database, folder)
         self._tables = [table for table in (*LAKE_TABLES.values(), *GOLD.values()) if lake.exists(table.name)]
         self._opened: set[str] = set()
         self._open([table for table in self._tables if first <= 1 or table.name in ASKED_ALWAYS])
-        self._new_rows = NewRows(lake, self._database, closed, first)
+        self._new_rows = NewRows(self._files, self._database, closed, first)
 
     @functools.cached_property
     def _suites(self) -> Suites:
@@ -129,24 +131,10 @@ class _Gate:
         """Make tables readable in DuckDB: their files, and under their own names the rows of closed plans that hold."""
         new = [table for table in tables if table.name not in self._opened]
         for table in new:
-            self._open_files(table)
+            self._files.view(table, f"{table.name}_files")
         for table in new:
             self._database.execute(f"CREATE VIEW {table.name} AS {self._holding(table)}")
             self._opened.add(table.name)
-
-    def _open_files(self, table: Table) -> None:
-        """Make a table's files readable: local ones by DuckDB itself, which is faster, others as an Arrow data set.
-
-        Columns that the table got no value for yet are null.
-        """
-        opened = self._lake.latest(table.name)
-        files = [] if is_uri(self._lake.uri) else opened.file_uris()
-        if files:
-            rows = self._database.read_parquet(files, union_by_name=True)
-        else:
-            rows = self._database.from_arrow(opened.to_pyarrow_dataset())
-        missing = "".join(f', NULL AS "{name}"' for name in table.column_names if name not in rows.columns)
-        rows.project(f"*{missing}").create_view(f"{table.name}_files")
 
     def judge_tables(self) -> Iterator[PromiseVerdict]:
         for table in self._tables:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 
 from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_from_json
 from kraft_audit.lake.redaction_key import KEY_BYTES, load_key, redactor_of
@@ -118,6 +117,8 @@ class ExportedBatches:
         self._plan = plan
 
     def batches(self, cluster_id: str, from_offset: int, to_offset: int) -> pa.Table:
+        import pyarrow.dataset as pads  # imports pandas, which no other reading needs
+
         column = pads.field
         wanted = (
             (column("cluster_id") == self._plan.key)

@@ -13,6 +13,7 @@ from kraft_audit.rules.columns.broker_returns import is_reserved, is_stopped_cle
 from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.witnesses import LossEvent, witnesses
+from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,18 @@ class Copies:
 
 
 def copies(history: ClusterHistory, row: int, stopped: Set[int] = frozenset()) -> Copies:
-    """The copies of the partition whose newest row this is; `stopped`: who does not run, whatever the log says."""
+    """The copies of the partition whose newest row this is; `stopped`: who does not run, whatever the log says.
+
+    They are asked again for each action on each node, and found once.
+    """
+    found: dict[tuple[int, frozenset[int]], Copies] = history.known(f"copies by {PARTITION_CHANGES.name}", dict)
+    key = (row, frozenset(stopped))
+    if key not in found:
+        found[key] = _copies(history, row, stopped)
+    return found[key]
+
+
+def _copies(history: ClusterHistory, row: int, stopped: Set[int]) -> Copies:
     states = partition_states(history)
     now = witnesses(history, row)
     eligible = now.members & {*states.nodes("isr", row), *states.nodes("elr", row)}
