@@ -56,7 +56,11 @@ PYTHON_PAGES: Final = READER_PAGES
 """The Python of other pages has tests of its own, which know what it needs."""
 WITH_SPARK: Final = "spark.read"
 """What each Python block has that needs a Spark session; a test with one runs it."""
-LAKE_OF: Final = {"docs/incident/lost-majority.md": ("divergence",)}
+LAKE_OF: Final = {
+    "docs/audit/no-loss.md": ("elr",),
+    "docs/incident/lost-majority.md": ("divergence",),
+    "docs/incident/what-happened.md": ("elr",),
+}
 """Clusters of conf/fleet.yaml in .demo/lake, for pages that start from a lake that is there."""
 LOG_DIR_OF: Final = "elr-06-kill-13-last-replica.tgz"
 """The sample whose controller has the reader's own log dir, $LOG_DIR."""

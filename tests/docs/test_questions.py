@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.builders.documented import FENCE
 from tests.docs.links import anchor_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,8 @@ class Question:
         """The text of the section, or of the whole page; white space is one space."""
         text = (ROOT / self.page).read_text(encoding="utf-8")
         if self.anchor:
+            # A comment of a block begins as a heading does.
+            text = FENCE.sub(lambda fence: re.sub(r"^#", " ", fence[0], flags=re.MULTILINE), text)
             sections = re.split(r"^(?=#+ )", text, flags=re.MULTILINE)
             (text,) = (section for section in sections if anchor_of(section.partition("\n")[0]) == self.anchor)
         return " ".join(text.split())
