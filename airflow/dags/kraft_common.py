@@ -11,6 +11,7 @@
 | KRAFT_AUDIT_PYTHON | the project's own Python, for what needs no Spark | .venv/bin/python there |
 | KRAFT_AUDIT_TOLERATE | percent of the fleet that may fail for one reason while `ingest` stays green | 20 |
 | KRAFT_AUDIT_NOTIFY | notify.yaml, whom to send incidents to | |
+| KRAFT_AUDIT_ONE_TASK | 1: one task does the whole hour of `kraft_fleet`, for about half the processor time | |
 | KRAFT_AUDIT_MAINTAIN | retention and layout, as conf/maintain.yaml | |
 | KRAFT_AUDIT_NOTIFIER | an Airflow notifier, called when a task fails after its retries, as `package.module.Class` | |
 | KRAFT_AUDIT_NOTIFIER_PARAMETERS | its parameters, a JSON object | {} |
@@ -29,6 +30,7 @@ from typing import Any
 
 import yaml
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import Asset, Metadata, task
 
 HOME = Path(os.environ.get("KRAFT_AUDIT_HOME") or Path(__file__).resolve().parents[2])
@@ -37,6 +39,7 @@ OUT = os.environ.get("KRAFT_AUDIT_OUT") or str(HOME / "reports")
 PYTHON = os.environ.get("KRAFT_AUDIT_PYTHON") or str(HOME / ".venv" / "bin" / "python")
 TOLERATE = int(os.environ.get("KRAFT_AUDIT_TOLERATE") or 20)
 NOTIFY = os.environ.get("KRAFT_AUDIT_NOTIFY") or ""
+IS_ONE_TASK = os.environ.get("KRAFT_AUDIT_ONE_TASK") == "1"
 MAINTAIN = os.environ.get("KRAFT_AUDIT_MAINTAIN") or ""
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
@@ -95,6 +98,19 @@ def job(name: str) -> dict[str, Any]:
 def submit(task_id: str, name: str, arguments: list[str] | str, **options: Any) -> SparkSubmitOperator:
     """One job with fixed arguments, which may hold templates, or be one that gives a list."""
     return SparkSubmitOperator(task_id=task_id, application_args=arguments, **job(name), **options)
+
+
+def without_spark(task_id: str, arguments: str, *, unless_empty: str = "", **options: Any) -> BashOperator:
+    """One command by the project's own Python, whose arguments may name $LAKE, $OUT and $NOTIFY.
+
+    `unless_empty` is one of these: where it is empty, the task is skipped.
+    """
+    names = {"LAKE": "{{ lake() }}", "OUT": OUT, "NOTIFY": NOTIFY}
+    guard = f'test -n "${unless_empty}" || exit 99; ' if unless_empty else ""
+    command = guard + lake_command(arguments)
+    return BashOperator(
+        task_id=task_id, bash_command=command, env=names, append_env=True, skip_on_exit_code=99, **options
+    )
 
 
 def lake_command(arguments: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG
-from kraft_common import DEFAULTS, FINDINGS, FLEET, OUT, lake, submit
+from kraft_common import DEFAULTS, FINDINGS, FLEET, lake, submit, without_spark
 
 LAKE = "{{ lake() }}"
 
@@ -30,5 +30,5 @@ with DAG(
     tags=["kraft-audit"],
 ):
     risk = submit("risk", "run", [str(FLEET), "--lake", LAKE, "--only", "risk"])
-    pages = submit("pages", "report", [LAKE, "--out", OUT + "/compliance/{{ dag_run.run_after | ds }}"])
+    pages = without_spark("pages", 'report "$LAKE" --out "$OUT/compliance/{{ dag_run.run_after | ds }}"')
     risk >> pages

@@ -18,6 +18,7 @@ has expired, `ingest` is red.
   know why. It is not retried, as the same rows would fail again, and stays red until they are mended: it looks at all
   that came since it last was green, and once a day at the whole lake.
 - **findings** or **publish** is red: clear them; both write the same again.
+- **hour** is red: its log names the step. Clear it: it finishes what is open, and goes on.
 - **notify** is red: its log names the target that did not take a message. Clear it: what was not sent is sent, what was
   sent is not sent again. It is skipped where KRAFT_AUDIT_NOTIFY names no notify.yaml.
 """
@@ -26,21 +27,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 from kraft_common import (
     DEFAULTS,
     FINDINGS,
     FLEET,
+    IS_ONE_TASK,
     NOTIFY,
-    OUT,
     PAGES,
     TABLES,
     TOLERATE,
     lake,
-    lake_command,
     report_asset,
     submit,
+    without_spark,
 )
 
 LAKE = "{{ lake() }}"
@@ -57,19 +57,22 @@ with DAG(
     doc_md=__doc__,
     tags=["kraft-audit"],
 ):
-    ingest = submit(
-        "ingest", "run", [str(FLEET), "--lake", LAKE, "--tables-only", "--tolerate", str(TOLERATE)], outlets=[TABLES]
-    )
-    quality = submit("quality", "quality", [LAKE, "--new"], retries=0)
-    findings = submit("findings", "run", [str(FLEET), "--lake", LAKE, "--only", "findings"])
-    publish = submit("publish", "report", [LAKE, "--out", f"{OUT}/fleet"], outlets=[PAGES])
-    notify = BashOperator(
-        task_id="notify",
-        bash_command='if test -z "$NOTIFY"; then exit 99; fi; ' + lake_command('notify "$LAKE" --config "$NOTIFY"'),
-        env={"LAKE": LAKE, "NOTIFY": NOTIFY},
-        append_env=True,
-        skip_on_exit_code=99,
-    )
+    if IS_ONE_TASK:
+        then = "quality,findings,report,notify" if NOTIFY else "quality,findings,report"
+        told = ' --config "$NOTIFY"' if NOTIFY else ""
+        run = f'run "{FLEET}" --lake "$LAKE" --tolerate {TOLERATE} --then {then} --out "$OUT/fleet"{told}'
+        without_spark("hour", run, outlets=[TABLES, PAGES]) >> report_asset(FINDINGS)
+    else:
+        ingest = submit(
+            "ingest",
+            "run",
+            [str(FLEET), "--lake", LAKE, "--tables-only", "--tolerate", str(TOLERATE)],
+            outlets=[TABLES],
+        )
+        quality = without_spark("quality", 'lake quality "$LAKE" --new', retries=0)
+        findings = submit("findings", "run", [str(FLEET), "--lake", LAKE, "--only", "findings"])
+        publish = without_spark("publish", 'report "$LAKE" --out "$OUT/fleet"', outlets=[PAGES])
+        notify = without_spark("notify", 'notify "$LAKE" --config "$NOTIFY"', unless_empty="NOTIFY")
 
-    ingest >> quality >> findings >> publish
-    findings >> [notify, report_asset(FINDINGS)]
+        ingest >> quality >> findings >> publish
+        findings >> [notify, report_asset(FINDINGS)]

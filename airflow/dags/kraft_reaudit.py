@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, Param
-from kraft_common import DEFAULTS, FINDINGS, OUT, PAGES, lake, report_asset, submit
+from kraft_common import DEFAULTS, FINDINGS, PAGES, lake, report_asset, submit, without_spark
 
 LAKE = "{{ lake() }}"
 
@@ -36,5 +36,5 @@ with DAG(
         "{{ ['--from', 'archive', '--lake', lake()] + (['--cluster', params.cluster] if params.cluster else []) }}"
     )
     reaudit = submit("reaudit", "run", arguments)
-    publish = submit("publish", "report", [LAKE, "--out", f"{OUT}/fleet"], outlets=[PAGES])
+    publish = without_spark("publish", 'report "$LAKE" --out "$OUT/fleet"', outlets=[PAGES])
     reaudit >> [publish, report_asset(FINDINGS)]

@@ -101,6 +101,20 @@ def test_edges(dags: dict[str, Any]) -> None:
     assert dags["kraft_incident"]["params"] == ["cluster", "from", "to"]
 
 
+def test_one_task_for_the_whole_hour(dags_test: Callable[..., DagRun], small_corpus: Path, tmp_path: Path) -> None:
+    """Without Spark: tables, the gate's page, findings and pages from one process."""
+    fleet = fleet_of(tmp_path, {name: small_corpus / name for name in CLUSTERS})
+    own = {
+        "KRAFT_AUDIT_FLEET": str(fleet), "KRAFT_AUDIT_OUT": str(tmp_path / "out"), "KRAFT_AUDIT_ONE_TASK": "1",
+        "KRAFT_AUDIT_RETRY_SECONDS": "1",
+    }  # fmt: skip
+    run = dags_test("kraft_fleet", tmp_path, **own)
+    assert run.exit_code == 0, run.output[-6000:]
+    assert run.states == {"hour": "success", "report_asset": "success"}
+    assert (tmp_path / "out" / "fleet" / "index.html").is_file()
+    assert (tmp_path / "lake" / "_quality" / "plan-00000001" / "index.html").is_file()
+
+
 @pytest.fixture
 def killer() -> Iterator[Callable[[str], list[int]]]:
     """Kills, once, the job that has opened the first plan of a lake and not staged it yet."""
