@@ -53,9 +53,11 @@ from kraft_codec.schemas import Dialect
 if TYPE_CHECKING:
     pass
 
+STAGED_OPTIONS: Final = ("lake", "plan", "planFile", "known", "parts", "minutes")
+"""What the pipeline alone gives, with the table `staged`."""
 OPTIONS: Final = (
     "path", "paths", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
-    "lake", "plan", "planFile", "known", "parts", "minutes", "maxRecordsPerTrigger", "failOnDataLoss",
+    "maxRecordsPerTrigger", "failOnDataLoss", *STAGED_OPTIONS,
 )  # fmt: skip
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 

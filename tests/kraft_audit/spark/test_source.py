@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -25,7 +27,7 @@ from kraft_audit.lake.settings import SettingsError
 from kraft_audit.lake.staging.staging_tasks import TASK_BYTES
 from kraft_audit.spark.pushdown import PushedFilters, PushingReader
 from kraft_audit.spark.readers import ClusterTask, spark_schema, tasks
-from kraft_audit.spark.source import KraftDataSource, check_options
+from kraft_audit.spark.source import OPTIONS, STAGED_OPTIONS, KraftDataSource, check_options
 from kraft_audit.tables import READABLE_TABLES
 
 
@@ -53,6 +55,14 @@ def test_a_bad_option_is_one_line(options: dict[str, str], text: str) -> None:
     with pytest.raises(SettingsError) as raised:
         check_options(CaseInsensitiveDict(options))
     assert str(raised.value).startswith('format("kraft"): ' + text)
+
+
+def test_the_docs_list_every_option(project_root: Path) -> None:
+    page = (project_root / "docs" / "pipeline.md").read_text()
+    section = page.partition("## Read log dirs in Spark")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [
+        name for name in OPTIONS if name not in STAGED_OPTIONS
+    ]
 
 
 @pytest.mark.parametrize("table", READABLE_TABLES)
