@@ -18,7 +18,7 @@ Options (names in any case):
 | cluster | only the cluster of this id | all |
 | capture | only the capture of this name | all |
 | redactionKeyFile | key of the fingerprints; without it they are comparable within one query only | |
-| tasks | how many tasks at most; each reads one or more whole clusters | 2 x cores of this machine |
+| tasks | how many tasks at most; of `batches` and `records` several may read one cluster | 2 x cores of this machine |
 
 Give `path`, `paths` or both. A pattern holds `*`, `**`, `[…]`, or `?` where it is no URI; it matches folders and
 archives. Several paths are read as commands read several PATHs: node dirs of one cluster are judged together, and a
