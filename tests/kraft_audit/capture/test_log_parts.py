@@ -7,6 +7,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,18 @@ def test_parts_cost_about_the_same_and_are_cut_at_batches(tmp_path: Path) -> Non
     assert len(parts) == 4
     assert sizes == sorted(sizes, reverse=True), "a later part frames what is before it"
     assert sizes[-1] > sizes[0] / 2
+
+
+def test_many_replicas_are_framed_by_few_tasks(tmp_path: Path) -> None:
+    log = Log()
+    for number in range(300):
+        log.topic(f"topic-{number}")
+    for node in range(1, 6):
+        write_node(tmp_path, node, log.content)
+    (plan,) = planned(tmp_path)
+    with open_storage(str(tmp_path)) as storage:
+        assert len(log_parts(plan, 8, lambda _: storage)) == 2
+        assert len(log_parts(replace(plan, replicas=plan.replicas[:1]), 8, lambda _: storage)) == 8
 
 
 def test_what_is_not_split(tmp_path: Path, usual_log: Log, samples: Path) -> None:
