@@ -232,10 +232,13 @@ WRONG_ROWS: dict[str, tuple[str, Callable[[list[dict[str, Any]]], object]]] = {
     "an epoch that falls": ("batches", with_an_epoch_raised),
     "no row at all": ("batches", lambda rows: rows.clear()),
 }
+IN_CI = ("a null", "a row twice", "a gap", "an epoch that falls")
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("wrong", WRONG_ROWS)
+@pytest.mark.parametrize(
+    "wrong", [*IN_CI, *(pytest.param(each, marks=pytest.mark.long) for each in WRONG_ROWS if each not in IN_CI)]
+)
 def test_what_is_wrong_with_new_rows_is_what_the_whole_gate_says(
     lake: DeltaLake, next_plan: Iterator[int], wrong: str
 ) -> None:
