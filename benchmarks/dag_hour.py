@@ -34,6 +34,8 @@ HOURS_APART = 4
 """So many hours are passed by five commands too, over a lake of their own."""
 ASKED_SECONDS = {20: 8.0, 200: 60.0}
 """Of processor time, by clusters."""
+PARTITIONS = 2_000
+"""Of a cluster: an hour changes 128 of them, so that none changes too often."""
 NOTIFY = """severity: high
 targets: {tickets: {webhook_file: tickets.url}}
 routes: [{to: [tickets]}]
@@ -133,7 +135,7 @@ def take_messages(folder: Path) -> None:
 
 def figures(folder: Path, clusters: int, count: int) -> list[Figure | Skipped]:
     """The hours of one fleet from its first run on, each printed as it ends."""
-    logs = GrowingLogs(folder / "logs", clusters, count)
+    logs = GrowingLogs(folder / "logs", clusters, count, partitions=PARTITIONS)
     take_messages(folder)
     together, apart = Dag(folder, "together", clusters, apart=False), Dag(folder, "apart", clusters, apart=True)
     clock, started = MovedClock(shared=True), time.time()

@@ -72,8 +72,8 @@ class GrowingLogs:
     A segment and a snapshot a day; what stands before the oldest snapshot within the retention is deleted.
     """
 
-    def __init__(self, folder: Path, clusters: int, hours: int, replicas: int = 1) -> None:
-        sizes = {"clusters": clusters, "partitions": 100, "changes": 128 * hours, "replicas": replicas}
+    def __init__(self, folder: Path, clusters: int, hours: int, replicas: int = 1, partitions: int = 100) -> None:
+        sizes = {"clusters": clusters, "partitions": partitions, "changes": 128 * hours, "replicas": replicas}
         simulate_fleet(folder, **sizes, is_aged=True, snapshot_pairs=DAY_HOURS)
         self.logs = [_hidden(path) for path in sorted(folder.glob("*/*/*/*.log"))]
         for path in folder.rglob("*"):

@@ -19,7 +19,9 @@ from kraft_engine import simulate
 from scripts.run_notebook import ParameterError, execute, main
 
 ROOT = Path(__file__).resolve().parents[1]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+ON_SPARK = "fleet_on_spark"
+"""tests/kraft_audit/spark/test_fleet_on_spark.py runs it on a cluster."""
+NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.py")) if path.stem != ON_SPARK]
 pytestmark = pytest.mark.ci
 
 

@@ -17,6 +17,7 @@ from kraft_audit.capture.bronze_rows import LOG_SOURCE, BronzeRows, TableRows, c
 from kraft_audit.capture.decoded_records import DecodedBatches, Decoder, Records, judge
 from kraft_audit.capture.earlier_survey import EarlierSurvey, earlier_logs
 from kraft_audit.capture.log_facts import LogFacts
+from kraft_audit.capture.log_parts import WHOLE_LOG
 from kraft_audit.capture.node_card import node_cards_batch
 from kraft_audit.capture.plan import ClusterPlan, Selection
 from kraft_audit.capture.presence import Presence
@@ -75,6 +76,8 @@ class ClusterPass:
         self._redacts = self._wants_records or self._archiver is not None
         self._decoder = Decoder(dialect, settings.redactor if self._redacts else None)
         is_all_decoded = tables != {RECORDS.name} or settings.selection == Selection()
+        is_all_decoded &= settings.part == WHOLE_LOG
+        self._reached = [0] * len(self._replicas)
         self._survey = None
         if is_all_decoded and plan.is_whole:
             self._survey = SurveyBuilder(self._replicas, dialect)
@@ -115,10 +118,11 @@ class ClusterPass:
 
     def _logs_and_snapshots(self) -> Iterator[TableRows]:
         presence = Presence(self.plan.cluster_id, self._readable, self._settings.known, self.plan.decoded_to)
-        snapshots = find_snapshots(self._readable)
+        part = self._settings.part
+        snapshots = [each for each in find_snapshots(self._readable) if part.holds_snapshot(each.end_offset)]
         # A snapshot comes where the log reaches its end: short secrets are numbered as they are met, in log order.
         cuts = sorted({snapshot.end_offset for snapshot in snapshots})
-        for window in windows(self._readable, self._emitter.take_refused, self._close, cuts):
+        for window in windows(self._readable, self._take_refused, self._close, cuts, part):
             while snapshots and snapshots[0].end_offset <= window.from_offset:
                 yield from self._snapshot(snapshots.pop(0))
             yield from self._window(window, presence)
@@ -129,6 +133,14 @@ class ClusterPass:
             yield from self._snapshot(snapshot)
         if self._archiver is not None:
             yield from ((ARCHIVE.name, run) for run in self._archiver.finish())
+
+    def _take_refused(self, replica: Replica, chunk: Chunk) -> None:
+        """Refused batches may claim any offset: a chunk's belong to the part in which its first sound batch is."""
+        at = int(chunk.base_offset[0]) if len(chunk) else self._reached[replica.number]
+        if len(chunk):
+            self._reached[replica.number] = int(chunk.base_offset[-1])
+        if self._settings.part.holds(at):
+            self._emitter.take_refused(replica, chunk)
 
     def _close(self, replica: Replica) -> None:
         replica.close(self._settings.clock_ms)

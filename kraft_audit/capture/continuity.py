@@ -29,6 +29,8 @@ SEARCH_BYTES: Final = 1 << 20
 CHECKED_BYTES_FACTOR: Final = 2
 CHECKED_BYTES_FREE: Final = 16 << 20
 """Bytes of supposed batches whose CRC is computed at most: a fixed part, and a factor of the bytes that remain."""
+NEAR_BYTES: Final = (256 << 10, 17 << 20)
+"""How much is searched for two batches in a row: as most logs have them, and as the largest batches need."""
 OFFSETS_AHEAD_MAX: Final = 1 << 40
 """A header that claims an offset so far ahead is chance or a trap."""
 _MAGIC_AT: Final = 16
@@ -262,7 +264,7 @@ def next_batch(
         if length < HEADER_BYTES:
             return None
         window = file.read_at(position, length)
-        for candidate in _possible_headers(window, at_least_offset).tolist():
+        for candidate in possible_headers(window, at_least_offset).tolist():
             size_bytes = read_header(window.data, candidate).size_bytes
             if position + candidate + size_bytes > file.size_bytes:
                 continue
@@ -274,7 +276,24 @@ def next_batch(
         position += length - (HEADER_BYTES - 1)
 
 
-def _possible_headers(window: Buffer, at_least_offset: int) -> Rows:
+def offset_near(file: RandomAccess, position: int, *, at_least_offset: int) -> int | None:
+    """The base offset of a batch soon after a position, believed if the next header follows it; None without one.
+
+    Few bytes are read, and no CRC is computed: for whoever needs a likely offset, and no proof.
+    """
+    for length in NEAR_BYTES:
+        window = file.read_at(position, min(length, file.size_bytes - position))
+        for start in possible_headers(window, at_least_offset).tolist() if len(window) >= HEADER_BYTES else ():
+            header = read_header(window.data, start)
+            end = start + header.size_bytes
+            if end + HEADER_BYTES <= len(window):
+                following = read_header(window.data, end)
+                if following.magic == MAGIC and following.base_offset == header.last_offset + 1:
+                    return header.base_offset
+    return None
+
+
+def possible_headers(window: Buffer, at_least_offset: int) -> Rows:
     """Positions where a header could start: magic 2, a length that a batch can have, an offset that can follow."""
     starts = len(window) - HEADER_BYTES + 1
     likely = np.flatnonzero(window[_MAGIC_AT : _MAGIC_AT + starts] == MAGIC)

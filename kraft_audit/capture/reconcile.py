@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from kraft_audit.capture.log_parts import WHOLE_LOG, LogPart
 from kraft_audit.capture.replica import Replica
 from kraft_audit.capture.scanner import Chunk
 from kraft_audit.tables.number_arrays import Mask, Rows
@@ -136,12 +137,18 @@ class _Cursor:
 
 
 def windows(
-    replicas: Sequence[Replica], when_read: WhenRead, when_done: WhenDone, cuts: Sequence[int] = ()
+    replicas: Sequence[Replica],
+    when_read: WhenRead,
+    when_done: WhenDone,
+    cuts: Sequence[int] = (),
+    part: LogPart = WHOLE_LOG,
 ) -> Iterator[Window]:
     """The logs of all replicas as windows of growing offsets; no window has batches on both sides of one of the cuts.
 
-    `when_read` is called for each chunk as it is read, `when_done` once for each replica whose log has ended.
+    `when_read` is called for each chunk as it is read, `when_done` once for each replica whose log has ended. What lies
+    before a `part` of the log is framed and compared with nothing, what lies after it is not read.
     """
+    cuts = (*cuts, *part.cuts)
     cursors = [_Cursor(replica, when_read, when_done) for replica in replicas]
     from_offset = 0
     while True:
@@ -151,8 +158,11 @@ def windows(
         to_offset = min(cursor.reaches for cursor in cursors)
         from_offset = max(from_offset, min(cursor.first_offset for cursor in cursors))
         to_offset = min([to_offset, *(cut for cut in cuts if cut > from_offset)])
+        if part.ends_at(from_offset):
+            return
         slices = [taken for cursor in cursors if (taken := cursor.take(to_offset)) is not None]
-        yield Window(from_offset, to_offset, number_batches(slices), slices)
+        if not part.is_after(from_offset):
+            yield Window(from_offset, to_offset, number_batches(slices), slices)
         from_offset = to_offset
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from kraft_audit.capture.declared_rescue import DeclaredRescue, read_rescue
 from kraft_audit.capture.disk_trust import DiskTrust, trust_of
+from kraft_audit.capture.log_parts import WHOLE_LOG, LogPart
 from kraft_audit.capture.log_reader import LogReader, replica_dir
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, KnownBatches, ReplicaPlan, Selection
 from kraft_audit.capture.reached_end import beyond_end
@@ -67,7 +68,8 @@ class ReadingSettings:
     what closed plans hold of the cluster, asked where a replica lags, is new or was cut. `selection` narrows the bronze
     rows. `stop_on_change`: bytes other than the planned ones raise ChangedError instead of becoming a row of
     `decode_errors`. `chunk_bytes_max` bounds what is read of a replica at a time, and so the first row's delay. Only
-    `read_from_ms` and `read_to_ms` of `captures` depend on `clock_ms`.
+    `read_from_ms` and `read_to_ms` of `captures` depend on `clock_ms`. `part` narrows `batches` and `records` to a part
+    of the log; the other tables need the whole log.
     """
 
     open_storage: OpenStorage
@@ -77,6 +79,7 @@ class ReadingSettings:
     selection: Selection = field(default_factory=Selection)
     stop_on_change: bool = False
     chunk_bytes_max: int = CHUNK_BYTES_MAX
+    part: LogPart = WHOLE_LOG
 
 
 class Replica:

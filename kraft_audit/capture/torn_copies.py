@@ -15,18 +15,19 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.capture.continuity import next_batch
-from kraft_audit.capture.scanner import FileTally
+from kraft_audit.capture.scanner import NO_BYTES, FileTally
 from kraft_codec.columns import BatchIndex, index_batches
 from kraft_codec.errors import CodecError
 from kraft_codec.file_names import MAX_EPOCH, MAX_OFFSET
 from kraft_codec.files.state_files import EpochEntry
 from kraft_codec.kernels.codes import OK
 from kraft_codec.records.batch import HEADER_BYTES, read_header
-from kraft_codec.storage.random_access import RandomAccess, Storage
+from kraft_codec.storage.random_access import Buffer, FileChange, RandomAccess, Storage
 
 ENTRIES_COMPARED: Final = 8
 """So many elections may follow while the rest of a log is copied: the newest entry in the torn part shows it."""
-WALKED_BYTES: Final = 1 << 20
+WALKED_BYTES: Final = 256 << 10
+"""Searched and walked at a time. They are read twice: here, and when the log is."""
 NEW_WALKED_BYTES: Final = 4 << 10
 """The same of what is new in a log that was read before: an hour may add a few hundred kilobytes."""
 SEARCHED_BYTES_MAX: Final = 32 << 20
@@ -83,7 +84,7 @@ def torn_at(
         number = int(np.searchsorted(starts, entry.start_offset, "right")) - 1
         path, tally = segments[number]
         try:
-            with storage.open(path, tally.plan.to_position) as file:
+            with _LastReadFile(storage.open(path, tally.plan.to_position)) as file:
                 low = tally.scanned_to
                 if entry is newest:
                     low = _near_end(file, starts[number], low, walked_bytes)
@@ -103,6 +104,33 @@ def torn_at(
         if text is not None:
             return TornCopy(text, _claimed_end(walked, listed))
     return None
+
+
+class _LastReadFile(RandomAccess):
+    """A file whose last read bytes are not read again: a batch is searched for in bytes, and then walked in them."""
+
+    def __init__(self, file: RandomAccess) -> None:
+        super().__init__(file.path, file.size_bytes, file.mtime_ms)
+        self._file = file
+        self._from = 0
+        self._last: Buffer = NO_BYTES
+
+    def read_into(self, position: int, buffer: Buffer) -> None:
+        start = position - self._from
+        if start >= 0 and start + len(buffer) <= len(self._last):
+            buffer[:] = self._last[start : start + len(buffer)]
+            return
+        self._file.read_into(position, buffer)
+        self._from, self._last = position, buffer.copy()
+
+    def next_data(self, position: int) -> int:
+        return self._file.next_data(position)
+
+    def change(self) -> FileChange:
+        return self._file.change()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _claimed_end(walked: Walked, listed: Sequence[EpochEntry]) -> tuple[int, int] | None:

@@ -11,7 +11,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kraft_audit.lake.staging.staging_tasks import planned_bytes, processors, shares, staging_tasks
+from kraft_audit.capture.log_parts import LogPart
+from kraft_audit.lake.staging.staging_tasks import processors, shares
 from kraft_audit.spark.path_options import given_paths
 from kraft_audit.spark.worker_errors import without_traceback
 from kraft_audit.tables import READABLE_TABLES
@@ -26,10 +27,10 @@ STAGED_TABLE: Final = "staged"
 
 @dataclass(frozen=True)
 class ClusterTask(InputPartition):
-    """One task: whole clusters, as (number, plan as JSON). Plain values, as it crosses to the workers pickled."""
+    """One task: (plan as JSON, part of its log) of each cluster. Plain values, as it crosses to the workers pickled."""
 
     number: int
-    clusters: tuple[tuple[int, str], ...]
+    clusters: tuple[tuple[str, LogPart], ...]
     redaction_key: str = field(repr=False)
 
 
@@ -82,16 +83,22 @@ class TableReader(DataSourceReader):
 
     @without_traceback
     def partitions(self) -> list[InputPartition]:
-        from kraft_audit.capture.plan import plan_to_json
         from kraft_audit.lake.staging.cluster_reading import redaction_key
         from kraft_audit.spark.planned_paths import plans_below
+        from kraft_audit.spark.table_tasks import table_tasks
 
         plans = plans_below(given_paths(self.options), dialect_of(self.options), self.options.get("capture"))
         wanted = self.cluster_ids
         chosen = [plan for plan in plans if wanted is None or {plan.cluster_id, plan.key} & wanted]
         key = redaction_key(self.options.get("redactionkeyfile"))
-        clusters = [(number, plan_to_json(plan), planned_bytes(plan)) for number, plan in enumerate(chosen)]
-        return list(tasks(clusters, task_limit(self.options), key))
+        limit = task_limit(self.options)
+        dealt = table_tasks(chosen, table_of(self.options), limit, are_parts_read=self._reads_all_offsets())
+        return [ClusterTask(number, clusters, key) for number, clusters in enumerate(dealt)]
+
+    def _reads_all_offsets(self) -> bool:
+        """Whether no filter on offsets was pushed: of a few offsets each part would frame more than it decodes."""
+        selection = self.selection
+        return selection is None or (selection.from_offset is None and selection.to_offset is None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ClusterTask):
@@ -101,8 +108,9 @@ class TableReader(DataSourceReader):
         from kraft_audit.lake.staging.cluster_reading import read_table
 
         record_type = self.options.get("recordtype")
-        for _, text in task.clusters:
-            for batch in read_table(text, table_of(self.options), record_type, self.selection, task.redaction_key):
+        table = table_of(self.options)
+        for text, part in task.clusters:
+            for batch in read_table(text, table, record_type, self.selection, task.redaction_key, part):
                 yield from slices(batch)
 
 
@@ -157,9 +165,3 @@ class StagingReader(DataSourceReader):
 
 def task_limit(options: dict[str, str]) -> int:
     return int(options.get("tasks", 2 * processors()))
-
-
-def tasks(clusters: list[tuple[int, str, int]], limit: int, key: str) -> Iterator[ClusterTask]:
-    """The tasks of (number, plan, cost), numbered."""
-    for number, share in enumerate(staging_tasks(clusters, limit)):
-        yield ClusterTask(number, share, key)

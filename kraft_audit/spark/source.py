@@ -18,7 +18,7 @@ Options (names in any case):
 | cluster | only the cluster of this id | all |
 | capture | only the capture of this name | all |
 | redactionKeyFile | key of the fingerprints; without it they are comparable within one query only | |
-| tasks | how many tasks at most; each reads one or more whole clusters | 2 x cores of this machine |
+| tasks | how many tasks at most; of `batches` and `records` several may read one cluster | 2 x cores of this machine |
 
 Give `path`, `paths` or both. A pattern holds `*`, `**`, `[…]`, or `?` where it is no URI; it matches folders and
 archives. Several paths are read as commands read several PATHs: node dirs of one cluster are judged together, and a
@@ -53,9 +53,11 @@ from kraft_codec.schemas import Dialect
 if TYPE_CHECKING:
     pass
 
+STAGED_OPTIONS: Final = ("lake", "plan", "planFile", "known", "parts", "minutes")
+"""What the pipeline alone gives, with the table `staged`."""
 OPTIONS: Final = (
     "path", "paths", "table", "recordType", "dialect", "cluster", "capture", "redactionKeyFile", "tasks",
-    "lake", "plan", "planFile", "known", "parts", "minutes", "maxRecordsPerTrigger", "failOnDataLoss",
+    "maxRecordsPerTrigger", "failOnDataLoss", *STAGED_OPTIONS,
 )  # fmt: skip
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 

@@ -13,13 +13,17 @@ proven low watermark, or earlier because of a limit.
 path, paths, recordType, dialect, cluster, capture and redactionKeyFile are as for `spark.read`; a pattern is matched
 again for each micro-batch, so that new captures are read. Trigger.AvailableNow reads up to what was proven when the
 query began.
+
+Spark asks the driver for a micro-batch's end before any worker has work, so the driver surveys: it frames the headers
+of the clusters whose files have changed since it last asked, several at once. Workers decode the records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,15 +31,19 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from kraft_audit.lake.settings import SettingsError
+from kraft_audit.lake.staging.staging_tasks import processors
 from kraft_audit.spark.path_options import given_paths, location_of
 from kraft_audit.spark.worker_errors import without_traceback
 from kraft_audit.tables.contract import slices
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
+    from kraft_audit.capture.plan import ClusterPlan
     from kraft_audit.quorum.quorum_evidence import EpochRun
 
 LIMIT_OPTION = "maxrecordspertrigger"
+SURVEYS_A_PROCESSOR: Final = 4
+"""Kernels let go of Python's lock, and an object store keeps a survey waiting."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,8 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self.options = options
         self._target: dict[str, int] | None = None
         self._proven: dict[str, Proven] = {}
+        self._surveyed: dict[str, Proven | None] = {}
+        """What the newest survey of each cluster proved, by its plan without the time at which that was made."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's names, here and below
         return {}
@@ -140,8 +150,16 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         from kraft_audit.spark.readers import dialect_of
 
         wanted = self.options.get("cluster")
-        for plan in plans_below(given_paths(self.options), dialect_of(self.options), self.options.get("capture")):
-            if wanted in (None, plan.cluster_id) and (proven := prove(plan)) is not None:
+        plans = plans_below(given_paths(self.options), dialect_of(self.options), self.options.get("capture"))
+        found = {_listing(plan): plan for plan in plans if wanted in (None, plan.cluster_id)}
+        changed = [listing for listing in found if listing not in self._surveyed]
+        with ThreadPoolExecutor(SURVEYS_A_PROCESSOR * processors()) as pool:
+            surveyed = self._surveyed | dict(
+                zip(changed, pool.map(prove, [found[listing] for listing in changed]), strict=True)
+            )
+        self._surveyed = {listing: surveyed[listing] for listing in found}
+        for listing, plan in found.items():
+            if (proven := surveyed[listing]) is not None:
                 self._proven[plan.cluster_id] = proven
         return {cluster: proven.end for cluster, proven in self._proven.items()}
 
@@ -157,7 +175,15 @@ class CommittedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return proven
 
 
-def prove(plan: Any) -> Proven | None:
+def _listing(plan: ClusterPlan) -> str:
+    """What a cluster's files are: the same text means that nothing was written to them."""
+    from kraft_audit.capture.plan import plan_to_json
+
+    replicas = tuple(replace(replica, captured_at_ms=0) for replica in plan.replicas)
+    return plan_to_json(replace(plan, captured_at_ms=0, replicas=replicas))
+
+
+def prove(plan: ClusterPlan) -> Proven | None:
     """What a cluster's captures prove committed, on the branch with the highest low; None if they prove nothing."""
     from kraft_audit.capture.plan import plan_to_json
     from kraft_audit.lake.redaction_key import redactor_of

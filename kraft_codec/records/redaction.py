@@ -22,7 +22,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kraft_codec.records.message import SecretSpan
@@ -45,6 +45,8 @@ class Redactor:
 
     `key` is the lake's (16 bytes at least); `short_values` is what an earlier Redactor of this cluster gave by
     `short_values()`: per subject the keyed hashes of its short values, in the order in which they were first seen.
+    `before_short_values` is called once, before the first short value: a reader that begins in the middle of a log
+    shows this redactor the values before it, so that they are numbered first.
     """
 
     def __init__(self, key: bytes, short_values: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -55,6 +57,7 @@ class Redactor:
             subject: {hashed: number for number, hashed in enumerate(hashes)}
             for subject, hashes in (short_values or {}).items()
         }
+        self.before_short_values: Callable[[], None] | None = None
 
     def short_values(self) -> dict[str, list[str]]:
         """The state that a later Redactor of the same cluster needs; it holds keyed hashes, no values."""
@@ -91,6 +94,9 @@ class Redactor:
         length = len(value)
         if length == 0:
             return b""
+        if self.before_short_values is not None:
+            show_earlier, self.before_short_values = self.before_short_values, None
+            show_earlier()
         numbers = self._short_values.setdefault(subject, {})
         number = numbers.setdefault(self.keyed_hash(value), len(numbers))
         high, low = divmod(number, len(_COUNT_DIGITS))

@@ -17,3 +17,4 @@ from tests.builders.lakes import (
 )
 from tests.builders.logs import empty, headers, log, node, reading, usual_log
 from tests.builders.report_sources import harmed_clusters, last_replica, reverted_change
+from tests.builders.standalone_spark import spark_environment, spark_master

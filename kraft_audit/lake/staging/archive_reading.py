@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -84,8 +85,12 @@ class LakeArchive:
     def of(cls, lake: DeltaLake, cluster_id: str, closed: ClosedPlans) -> LakeArchive:
         return cls(lake.queries(CAPTURES.name, BATCHES.name, ARCHIVE.name, DECODE_ERRORS.name), cluster_id, closed)
 
-    def captures(self) -> pa.Table:
+    @cached_property
+    def _captures(self) -> pa.Table:
         return self._select(CAPTURES, CAPTURES.column_names)
+
+    def captures(self) -> pa.Table:
+        return self._captures
 
     def holdings(self) -> pa.Table:
         return self._select(BATCHES, HOLDINGS, "valid")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
+from kraft_audit.capture.log_parts import WHOLE_LOG, LogPart
 from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_from_json
 from kraft_audit.lake.redaction_key import KEY_BYTES, load_key, redactor_of
 from kraft_audit.lake.staging.archive_reading import ArchiveReading, history_rows, is_archived, of_history
@@ -19,7 +22,7 @@ from kraft_audit.pipeline.analysis import TABLES, CaptureMemory, analyze
 from kraft_audit.pipeline.earlier_captures import EarlierCaptures, EarlierCapturesError
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.tables import STAGED_AS
-from kraft_audit.tables.bronze import BATCHES
+from kraft_audit.tables.bronze import BATCHES, RECORDS
 from kraft_audit.tables.gold import HISTORIES
 from kraft_codec.storage.opener import StoragePool
 
@@ -31,18 +34,34 @@ def redaction_key(file: str | None) -> str:
 
 
 def read_table(
-    text: str, table: str, record_type: str | None, selection: Selection | None, key: str
+    text: str,
+    table: str,
+    record_type: str | None,
+    selection: Selection | None,
+    key: str,
+    part: LogPart = WHOLE_LOG,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one table, or of one record type, of a planned cluster."""
+    """The rows of one table, or of one record type, of a planned cluster or of a part of its log."""
     plan = plan_from_json(text)
     with StoragePool() as pool:
-        settings = ReadingSettings(pool.open, redactor_of(plan, key), selection=selection or Selection())
+        redactor = redactor_of(plan, key)
+        settings = ReadingSettings(pool.open, redactor, selection=selection or Selection(), part=part)
+        if part.from_offset is not None:
+            redactor.before_short_values = partial(_number_short_values, plan, settings)
         if record_type is not None:
             with ClusterReading(plan, settings, keeps_records=False) as reading:
                 yield from (of_history(batch, plan) for batch in reading.typed_records(record_type))
             return
         for _, batch in analyze(plan, settings, frozenset({table})):
             yield of_history(batch, plan)
+
+
+def _number_short_values(plan: ClusterPlan, settings: ReadingSettings) -> None:
+    """Number the short secrets before a part as a reading of the whole log does: by decoding what is there."""
+    before = replace(settings, part=LogPart(None, settings.part.from_offset))
+    with ClusterReading(plan, before, keeps_records=False) as reading:
+        for _ in reading.bronze(frozenset({RECORDS.name})):
+            pass
 
 
 class PipelineReading:

@@ -1,4 +1,4 @@
-"""The tasks that stage a plan: whole clusters, by what reading them costs."""
+"""How work is dealt out to tasks, by what reading a cluster costs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ TASK_BYTES: Final = 4 << 20
 # Clusters differ in size. A few tasks a core balance that; more would make many small files.
 TASKS_A_CORE: Final = 3
 
-Task = tuple[tuple[int, str], ...]
-"""(number, plan as JSON) of each of its clusters."""
-
 
 def processors() -> int:
     """How many processors this process may use, at most."""
@@ -29,12 +26,6 @@ def planned_bytes(plan: ClusterPlan) -> int:
     """The cost of reading a cluster, in bytes of log."""
     files = [file for replica in plan.replicas for file in replica.files if not file.is_unchanged]
     return sum(FILE_COST_BYTES + file.size_bytes - (file.earlier.scanned_to if file.earlier else 0) for file in files)
-
-
-def staging_tasks(clusters: Sequence[tuple[int, str, int]], tasks_max: int) -> list[Task]:
-    """Distributes (number, plan, cost) over at most so many tasks."""
-    places = shares([cost for _, _, cost in clusters], tasks_max)
-    return [tuple(clusters[place][:2] for place in share) for share in places]
 
 
 def shares(costs: Sequence[int], shares_max: int) -> list[list[int]]:

@@ -29,7 +29,7 @@ from kraft_audit.rules.columns.loss_holders import Loss, losses, losses_beside
 from kraft_audit.rules.columns.nodes import absences, broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.columns.reassignments import entry_without, is_reassigned, reassign
-from kraft_audit.rules.columns.sure_copies import copies, last_leader
+from kraft_audit.rules.columns.sure_copies import copies, has_directory, last_leader
 from kraft_audit.rules.columns.witnesses import witnesses
 from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.text.readable import any_of, listed, plural, when
@@ -335,9 +335,12 @@ def _lacks_directory(question: Question, history: ClusterHistory, running: tuple
     states, broker = partition_states(history), question.node_id
     lost: dict[str, list[int]] = {}
     for row in _rows(states, broker, "isr", "elr").tolist():
+        directories = dict(zip(states.nodes("replicas", row), states.value("directories", row) or (), strict=False))
+        directory = directories.get(broker, "")
+        if has_directory(history, broker, directory):
+            continue
         known = copies(history, row, question.stopped | question.gone)
         if broker in known.off_disk and not known.sure - question.gone - {broker}:
-            directory = states.value("directories", row)[states.nodes("replicas", row).index(broker)]
             lost.setdefault(directory, []).append(row)
     if not lost:
         return None

@@ -165,7 +165,7 @@ def test_a_task_opens_only_the_paths_of_its_clusters(samples: Path) -> None:
     paths = [str(samples / "mini-3.9.2.tgz"), str(samples / "torn-write.tgz")]
     (task,) = TableReader({"paths": json.dumps(paths)}).partitions()
     assert isinstance(task, ClusterTask)
-    plans = [plan_from_json(text) for _, text in task.clusters]
+    plans = [plan_from_json(text) for text, _ in task.clusters]
     assert sorted({replica.root for replica in plan.replicas} == {path} for plan in plans for path in paths) == [
         False, False, True, True,
     ]  # fmt: skip

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,13 +23,17 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from kraft_audit.capture.plan import Selection
+from kraft_audit.capture.log_parts import WHOLE_LOG, LogPart
+from kraft_audit.capture.plan import ClusterPlan, FilePlan, ReplicaPlan, Selection, plan_to_json
+from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import SettingsError
 from kraft_audit.lake.staging.staging_tasks import TASK_BYTES
 from kraft_audit.spark.pushdown import PushedFilters, PushingReader
-from kraft_audit.spark.readers import ClusterTask, spark_schema, tasks
-from kraft_audit.spark.source import KraftDataSource, check_options
+from kraft_audit.spark.readers import ClusterTask, TableReader, spark_schema
+from kraft_audit.spark.source import OPTIONS, STAGED_OPTIONS, KraftDataSource, check_options
+from kraft_audit.spark.table_tasks import table_tasks
 from kraft_audit.tables import READABLE_TABLES
+from tests.builders.logs import Log, write_node
 
 
 def source(**options: str) -> KraftDataSource:
@@ -53,6 +60,14 @@ def test_a_bad_option_is_one_line(options: dict[str, str], text: str) -> None:
     with pytest.raises(SettingsError) as raised:
         check_options(CaseInsensitiveDict(options))
     assert str(raised.value).startswith('format("kraft"): ' + text)
+
+
+def test_the_docs_list_every_option(project_root: Path) -> None:
+    page = (project_root / "docs" / "pipeline.md").read_text()
+    section = page.partition("## Read log dirs in Spark")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [
+        name for name in OPTIONS if name not in STAGED_OPTIONS
+    ]
 
 
 @pytest.mark.parametrize("table", READABLE_TABLES)
@@ -98,22 +113,70 @@ def test_filters_on_what_a_table_lacks_are_left_to_spark() -> None:
     assert reader.cluster_ids == {"a"}
 
 
+def cluster(number: int, size_bytes: int) -> ClusterPlan:
+    """A cluster of one replica in a folder, with one segment that need not exist."""
+    segment = FilePlan("__cluster_metadata-0/00000000000000000000.log", "segment", 0, None, size_bytes, 0)
+    node = ReplicaPlan("/nowhere", f"n{number}", "", 0, 0, "id", 1, f"d{number}", (segment,))
+    return ClusterPlan(0, "", f"cluster-{number}", "kip853", (node,))
+
+
 @given(st.lists(st.integers(0, 20 * TASK_BYTES), max_size=30), st.integers(1, 8))
 def test_every_cluster_is_in_one_task(costs: list[int], limit: int) -> None:
-    clusters = [(number, f"plan {number}", cost) for number, cost in enumerate(costs)]
-    dealt = list(tasks(clusters, limit, "key"))
-    assert sorted(cluster for task in dealt for cluster in task.clusters) == [(n, text) for n, text, _ in clusters]
+    plans = [cluster(number, cost) for number, cost in enumerate(costs)]
+    dealt = table_tasks(plans, "findings", limit)
+    assert Counter(text for task in dealt for text, _ in task) == Counter(map(plan_to_json, plans))
+    assert {part for task in dealt for _, part in task} <= {WHOLE_LOG}
     assert len(dealt) <= limit
-    assert [task.number for task in dealt] == list(range(len(dealt)))
 
 
 def test_tiny_clusters_share_a_task_and_large_ones_do_not() -> None:
-    tiny = [(number, "", 1000) for number in range(50)]
-    assert len(list(tasks(tiny, 8, ""))) == 1
-    large = [(number, "", 10 * TASK_BYTES) for number in range(3)]
-    assert [len(task.clusters) for task in tasks(large, 8, "")] == [1, 1, 1]
+    assert len(table_tasks([cluster(number, 1000) for number in range(50)], "records", 8)) == 1
+    large = table_tasks([cluster(number, 10 * TASK_BYTES) for number in range(3)], "findings", 8)
+    assert [len(task) for task in large] == [1, 1, 1]
+
+
+@pytest.fixture
+def one_cluster(tmp_path: Path) -> str:
+    log = Log()
+    log.lead(1, epoch=1)
+    for number in range(400):
+        log.topic(f"topic-{number}")
+    write_node(tmp_path, 1, {0: b"".join(log.batches[:150]), 150: b"".join(log.batches[150:])})
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("table", ["batches", "records"])
+def test_one_cluster_is_read_by_several_tasks(
+    table: str, one_cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    key = tmp_path_factory.mktemp("key") / "key"
+    load_key(key, may_create=True)
+
+    def rows_of(tasks: int) -> tuple[int, list[str]]:
+        reader = TableReader({"path": one_cluster, "table": table, "tasks": str(tasks), "redactionkeyfile": str(key)})
+        parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions()]  # noqa: S301  # as Spark does
+        rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+        for row in rows:
+            row.pop("captured_at_ms", None)
+            row.pop("captured_at", None)
+        return len(parts), sorted(map(repr, rows))
+
+    monkeypatch.setattr("kraft_audit.spark.table_tasks.PART_BYTES", 1000)
+    monkeypatch.setattr("kraft_audit.lake.staging.staging_tasks.TASK_BYTES", 1000)
+    assert rows_of(1)[0] == 1
+    tasks, rows = rows_of(3)
+    assert tasks == 3
+    assert rows == rows_of(1)[1] != []
+
+
+def test_a_few_offsets_are_read_by_one_task(one_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft_audit.spark.table_tasks.PART_BYTES", 1000)
+    monkeypatch.setattr("kraft_audit.lake.staging.staging_tasks.TASK_BYTES", 1000)
+    reader = PushingReader({"path": one_cluster, "table": "records", "tasks": "3"})
+    list(reader.pushFilters([GreaterThan(("offset",), 390)]))
+    assert len(reader.partitions()) == 1
 
 
 def test_a_task_crosses_as_plain_values() -> None:
-    task = ClusterTask(1, ((0, "{}"),), "ab")
+    task = ClusterTask(1, (("{}", LogPart(3, None)),), "ab")
     assert pickle.loads(pickle.dumps(task)) == task  # noqa: S301  # our own, as Spark does

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
-import pyspark
 import pytest
 
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.settings import FleetSettings
-from kraft_audit.spark.session import jar_settings, use_java
+from kraft_audit.spark.session import jar_settings
 from kraft_audit.tables.gold import CLUSTER_COMPLIANCE, FINDINGS, PARTITION_RISK
 from tests.builders.lakes import CLUSTERS
+from tests.builders.standalone_spark import SPARK_HOME
 
 pytestmark = [pytest.mark.ci, pytest.mark.long, pytest.mark.timeout(1500)]
 
@@ -34,70 +30,7 @@ COMPARED = {
     PARTITION_RISK.name: [name for name in PARTITION_RISK.column_names if name != "as_of_ms"],
     CLUSTER_COMPLIANCE.name: [name for name in CLUSTER_COMPLIANCE.column_names if name != "as_of_ms"],
 }
-SPARK_HOME = Path(pyspark.__file__).parent
-SECONDS_TO_START = 90
 SECONDS_PER_JOB = 600
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(port: int) -> None:
-    deadline = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise TimeoutError(f"nothing listens on port {port} after {SECONDS_TO_START} s")
-
-
-@contextmanager
-def started(folder: Path, environment: dict[str, str], name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One of Spark's daemons in a process group of its own, ended with all that it started."""
-    command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
-    with (folder / f"{name}-{time.monotonic_ns()}.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-@pytest.fixture(scope="module")
-def environment() -> dict[str, str]:
-    return os.environ | {
-        "JAVA_HOME": str(use_java()),
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[str]:
-    """The address of a cluster of two workers, each one core and one executor's memory."""
-    folder = tmp_path_factory.mktemp("cluster")
-    port, pages = free_port(), free_port()
-    address = f"spark://127.0.0.1:{port}"
-    own = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(pages))
-    with started(folder, environment, "master.Master", *own):
-        wait_for(port)
-        workers = [free_port(), free_port()]
-        limits = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(folder))
-        first = ("--port", str(workers[0]), "--webui-port", str(free_port()), *limits, address)
-        second = ("--port", str(workers[1]), "--webui-port", str(free_port()), *limits, address)
-        with (
-            started(folder, environment, "worker.Worker", *first),
-            started(folder, environment, "worker.Worker", *second),
-        ):
-            for worker in workers:
-                wait_for(worker)
-            yield address
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +56,12 @@ def packed(project_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def submit(
-    master: str, environment: dict[str, str], project_root: Path, project_zip: Path, packed: Path, tmp_path: Path
+    spark_master: str,
+    spark_environment: dict[str, str],
+    project_root: Path,
+    project_zip: Path,
+    packed: Path,
+    tmp_path: Path,
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Sends jobs/NAME.py to the cluster, as conf/spark/standalone.conf says; workers have the packed Python alone.
 
@@ -136,7 +74,7 @@ def submit(
 
     def send(job: str, *arguments: str, cores: int = 1) -> subprocess.CompletedProcess[str]:
         command = [
-            str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *where, "--py-files", str(project_zip),
+            str(SPARK_HOME / "bin" / "spark-submit"), "--master", spark_master, *where, "--py-files", str(project_zip),
             "--archives", f"{packed}#environment", "--total-executor-cores", str(cores),
             "--properties-file", str(project_root / "conf" / "spark" / "standalone.conf"),
             "--conf", "spark.pyspark.python=./environment/bin/python",
@@ -145,7 +83,7 @@ def submit(
             "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1",
             str(project_root / "jobs" / f"{job}.py"), *arguments,
         ]  # fmt: skip
-        own = {name: value for name, value in environment.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
+        own = {name: value for name, value in spark_environment.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
         # From another folder, so that the package is not found by chance in the working directory.
         return subprocess.run(
             command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS_PER_JOB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from kraft_audit.lake.settings import SettingsError
 from kraft_audit.spark.readers import TableReader
-from kraft_audit.spark.stream import CommittedStreamReader
+from kraft_audit.spark.stream import CommittedStreamReader, Proven, prove
 from kraft_codec.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kraft_audit.capture.plan import ClusterPlan
 
 KEY = ("cluster_id", "offset", "leader_epoch", "record_type")
 
@@ -91,6 +94,44 @@ def test_a_log_that_grows_is_read_on(
         pieces += rows_between(reader, position, further)
         position = further
     assert sorted(pieces) == sorted(rows_between(CommittedStreamReader({"path": str(tmp_path)}), {}, position))
+
+
+@pytest.fixture
+def two_clusters(samples: Path, tmp_path: Path) -> Path:
+    for name in ("mini-3.9.2.tgz", "torn-write.tgz"):
+        shutil.copy(samples / name, tmp_path / name)
+    return tmp_path
+
+
+def test_only_clusters_with_changed_files_are_surveyed_again(
+    two_clusters: Path, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surveyed: list[str] = []
+
+    def noted(plan: ClusterPlan) -> Proven | None:
+        surveyed.append(plan.cluster_id)
+        return prove(plan)
+
+    monkeypatch.setattr("kraft_audit.spark.stream.prove", noted)
+    reader = CommittedStreamReader({"path": str(two_clusters)})
+    ends = reader.latestOffset({}, ReadAllAvailable())
+    assert len(surveyed) == len(set(surveyed)) == len(ends) == 2
+    assert reader.latestOffset(ends, ReadAllAvailable()) == ends
+    assert len(surveyed) == 2, "nothing was written"
+    shutil.copy(samples / "jbod.tgz", two_clusters / "jbod.tgz")
+    assert len(reader.latestOffset(ends, ReadAllAvailable())) == 3
+    assert len(surveyed) == 3
+
+
+def test_clusters_are_surveyed_at_once(two_clusters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2)
+
+    def waiting(plan: ClusterPlan) -> Proven:
+        both.wait(timeout=20)
+        return Proven(plan.cluster_id, 0, 1, ((1, 0, 1),))
+
+    monkeypatch.setattr("kraft_audit.spark.stream.prove", waiting)
+    assert len(CommittedStreamReader({"path": str(two_clusters)}).latestOffset({}, ReadAllAvailable())) == 2
 
 
 def test_offsets_that_are_gone_stop_it(small_corpus: Path) -> None:
