@@ -42,8 +42,9 @@ Engine = Literal["local", "spark"]
 SPARK_VARIABLES: Final = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_MASTER", "PYSPARK_GATEWAY_PORT")
 """One of these is set where somebody configured Spark, or started this process by it."""
 LOCAL_CLUSTERS_MAX: Final = 200
-LOCAL_BYTES_MAX: Final = 2 * 10**9
-"""Up to so many clusters and new bytes a machine is as fast as a cluster that first has to start."""
+"""Up to so many clusters, with `local_bytes` of news, a machine is as fast as a cluster that first has to start."""
+GOLD_SHARE: Final = 10
+"""Compressed rows of a table take so much more memory than their files."""
 
 
 SparkConf = Annotated[
@@ -345,7 +346,7 @@ class Engines:
         if self._asked is not None or self.run is None:
             return self._asked == "local"
         is_small = len(self._fleet.clusters) <= LOCAL_CLUSTERS_MAX
-        is_small = is_small and (self.run.planned_bytes or 0) <= LOCAL_BYTES_MAX
+        is_small = is_small and (self.run.planned_bytes or 0) <= self._fleet.local_bytes
         return is_small or any(find_spec(name) is None for name in SPARK_PACKAGES)
 
     def lake(self) -> Lake:
@@ -363,15 +364,17 @@ class Engines:
 
     def gold(self, lake: Lake) -> GoldTables:
         if self._asked == "spark":
-            return self._with_spark().gold(lake)
+            return self._with_spark().gold(lake, lambda: self._gold_engine(lake))
         from kraft_audit.lake.gold.gold_tables import GoldTables
 
         return GoldTables(self._fleet, lake, lambda: self._gold_engine(lake))
 
     def _gold_engine(self, lake: Lake) -> GoldEngine:
-        from kraft_audit.lake.gold.gold_merge import LocalGold
+        """This process where it reads the logs too, or where the tables that gold is made of are small."""
+        from kraft_audit.lake.delta import DeltaLake
+        from kraft_audit.lake.gold.gold_merge import LocalGold, bytes_read
 
-        if self.is_local and lake.small_merges is not None:
+        if isinstance(lake, DeltaLake) and (self.is_local or bytes_read(lake) * GOLD_SHARE <= self._fleet.local_bytes):
             return LocalGold(lake)
         return self._with_spark().gold_engine(lake)
 

@@ -187,6 +187,10 @@ class FleetSettings(_Strict):
     deadline_minutes: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=30, description="how long reading one cluster may take, beside a second a MiB: then it is tried again"
     )
+    local_bytes: Annotated[int, Field(ge=0)] = Field(
+        default=2 * 10**9,
+        description="so many new bytes of logs are read without Spark, and gold tables made of a tenth of that",
+    )
     waivers: PathText | None = Field(default=None, description="findings that somebody accepts, as waivers.yaml says")
     staging: PathText | None = Field(
         default=None,

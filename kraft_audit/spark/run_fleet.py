@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kraft_audit.lake.delta import DeltaLake
+from kraft_audit.lake.gold.gold_merge import GoldEngine
 from kraft_audit.lake.gold.gold_tables import GoldTables
 from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.ledger import Ledger
@@ -90,8 +91,8 @@ class SparkRun:
     def stager(self, lake: Lake) -> SparkStager:
         return SparkStager(self._fleet, lake, self.session)
 
-    def gold(self, lake: Lake) -> SparkGoldSteps:
-        return SparkGoldSteps(self._fleet, lake, self.session)
+    def gold(self, lake: Lake, engine: Callable[[], GoldEngine]) -> SparkGoldSteps:
+        return SparkGoldSteps(self._fleet, lake, engine)
 
     def gold_engine(self, lake: Lake) -> SparkGold:
         return SparkGold(lake, self.session)
@@ -108,10 +109,10 @@ def open_lake(fleet: FleetSettings, session: Callable[[], SparkSession]) -> Lake
 
 
 class SparkGoldSteps(GoldTables):
-    """The gold tables by Spark, whose errors become one line about the lake."""
+    """The gold tables where Spark may make them, whose errors become one line about the lake."""
 
-    def __init__(self, fleet: FleetSettings, lake: Lake, session: Callable[[], SparkSession]) -> None:
-        super().__init__(fleet, lake, lambda: SparkGold(lake, session))
+    def __init__(self, fleet: FleetSettings, lake: Lake, engine: Callable[[], GoldEngine]) -> None:
+        super().__init__(fleet, lake, engine)
         self._uri = lake.uri
 
     def findings(self) -> list[int]:

@@ -21,7 +21,7 @@ from kraft_audit.lake.reaudit import Reaudit
 from kraft_audit.lake.settings import FleetSettings, load_fleet, only_clusters
 from kraft_audit.lake.staging.plan_staging import PlanStaging
 from kraft_audit.spark.readers import StagingReader
-from kraft_audit.spark.run_fleet import SparkGoldSteps
+from tests.builders.spark_gold import spark_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ def run_from_archive(fleet: FleetSettings) -> int:
 def run_with_gold(fleet: FleetSettings, session: Callable[[], SparkSession]) -> RunResult:
     lake = DeltaLake(fleet.lake)
     with lake.reading_once():
-        return Run(fleet, lake, stager(fleet), lambda _: None, SparkGoldSteps(fleet, lake, session)).all_steps()
+        return Run(fleet, lake, stager(fleet), lambda _: None, spark_gold(fleet, lake, session)).all_steps()
 
 
 def local_spark() -> SparkSession:

@@ -37,13 +37,13 @@ from kraft_audit.lake.staging.stage import StageError
 from kraft_audit.pipeline.analysis import analyze
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.spark.readers import StagingReader
-from kraft_audit.spark.run_fleet import SparkGoldSteps
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.gold import GOLD
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from tests.builders.reading_times import WHEN, without_reading_times
+from tests.builders.spark_gold import spark_gold
 
 NAMES, READS, WRITES = 1, 2, 4
 EVERY_KIND: Final = NAMES | READS | WRITES
@@ -190,7 +190,13 @@ def _gold_survives(
 
     def gold(fleet: FleetSettings, only: Step) -> None:
         lake = DeltaLake(fleet.lake)
-        Run(fleet, lake, _nothing_to_stage, lambda _: None, SparkGoldSteps(fleet, lake, session)).one_step(only)
+        Run(
+            fleet,
+            lake,
+            _nothing_to_stage,
+            lambda _: None,
+            spark_gold(fleet, lake, session),
+        ).one_step(only)
 
     if step is Step.RISK:
         gold(closed, Step.FINDINGS)

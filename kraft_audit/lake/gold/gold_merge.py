@@ -9,16 +9,33 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.gold_query import IN_LAKE, GoldQuery
 from kraft_audit.lake.lake import Lake, require_columns
 from kraft_audit.lake.ledger import Ledger, contract_schema
 from kraft_audit.lake.merges import Merge, Merges, Once
+from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
+from kraft_audit.tables.bronze import CAPTURES
 from kraft_audit.tables.contract import Table
-from kraft_audit.tables.gold import CHANGE_FEED
+from kraft_audit.tables.gold import CHANGE_FEED, GOLD
+from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES
 
+READ: Final = (
+    *(table.name for table in (CAPTURES, EXPOSURE_CHANGES, BROKER_CHANGES, FINDINGS_STAGED, INCIDENTS_STAGED)),
+    *GOLD,
+)
+"""The tables that gold queries read."""
 SMALL_ROWS: Final = 100_000
 """So many rows of findings easily fit into the driver's memory; an engine merges more of them, where it can."""
+
+
+def bytes_read(lake: DeltaLake) -> int:
+    """The size of the files that gold tables are made of."""
+    tables = (lake.latest(name) for name in READ if lake.exists(name))
+    sizes = (pa.table(table.get_add_actions(flatten=True))["size_bytes"] for table in tables)
+    return sum(pc.sum(size).as_py() or 0 for size in sizes)
 
 
 class LargeMerges(Merges, Protocol):

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kraft_audit.commands.run import Engines
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.cluster_summaries import ClusterSummary
+from kraft_audit.lake.gold.gold_merge import LocalGold
 from kraft_audit.lake.gold.gold_tables import fleet_waivers
 from kraft_audit.lake.pipeline import Run, Step
 from kraft_audit.lake.progress import FindingCounts, RunResult, findings_line, summary_text
 from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
 from kraft_audit.spark.gold_engine import SparkGold
-from kraft_audit.spark.run_fleet import SparkGoldSteps
+from kraft_audit.spark.run_fleet import SparkRun
 from kraft_audit.tables.gold import GOLD, SITUATIONS
 from kraft_codec.errors import InputError
 from tests.builders.lakes import no_session
+from tests.builders.spark_gold import spark_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,8 +50,29 @@ def run(
 ) -> tuple[list[str], RunResult]:
     lines: list[str] = []
     lake = DeltaLake(fleet.lake)
-    whole = Run(fleet, lake, without_spark.stager(fleet), lines.append, SparkGoldSteps(fleet, lake, session))
+    whole = Run(
+        fleet,
+        lake,
+        without_spark.stager(fleet),
+        lines.append,
+        spark_gold(fleet, lake, session),
+    )
     return lines, whole.all_steps()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("local_bytes", [2 * 10**9, 0])
+def test_small_tables_need_no_spark_though_it_reads_the_logs(
+    make_fleet: MakeFleet, small_corpus: Path, without_spark: ModuleType, monkeypatch: pytest.MonkeyPatch,
+    local_bytes: int,
+) -> None:  # fmt: skip
+    """Two clusters' gold takes Spark ten seconds, and this process one. `local_bytes` of the fleet draws the line."""
+    fleet = make_fleet({name: [small_corpus / name] for name in ("mini-4.4.0", "elr")})
+    fleet = fleet.model_copy(update={"local_bytes": local_bytes})
+    without_spark.run(fleet)
+    monkeypatch.setattr(SparkRun, "session", no_session)
+    engine = Engines(fleet, lambda _: None, "spark", None)._gold_engine(DeltaLake(fleet.lake))
+    assert type(engine) is (LocalGold if local_bytes else SparkGold)
 
 
 @pytest.mark.ci
@@ -140,7 +164,13 @@ def run_and_kill(script: Path, fleet_file: Path, failpoint: str) -> None:
 
 def findings_step(fleet: FleetSettings, without_spark: ModuleType) -> None:
     lake = DeltaLake(fleet.lake)
-    steps = Run(fleet, lake, without_spark.stager(fleet), lambda _: None, SparkGoldSteps(fleet, lake, no_session))
+    steps = Run(
+        fleet,
+        lake,
+        without_spark.stager(fleet),
+        lambda _: None,
+        spark_gold(fleet, lake, no_session),
+    )
     steps.one_step(Step.FINDINGS)
 
 
@@ -155,7 +185,13 @@ def test_steps_before_any_plan_do_nothing(make_fleet: MakeFleet, small_corpus: P
     fleet = make_fleet({"mini-4.4.0": [small_corpus / "mini-4.4.0"]})
     lines: list[str] = []
     lake = DeltaLake(fleet.lake)
-    steps = Run(fleet, lake, without_spark.stager(fleet), lines.append, SparkGoldSteps(fleet, lake, no_session))
+    steps = Run(
+        fleet,
+        lake,
+        without_spark.stager(fleet),
+        lines.append,
+        spark_gold(fleet, lake, no_session),
+    )
     for step in (Step.FINDINGS, Step.RISK):
         steps.one_step(step)
     assert [line.split("  (")[0] for line in lines] == ["findings nothing new: 0 open", "risk     nothing new"]
