@@ -28,6 +28,7 @@ from kraft_audit.commands.help_text import CommandWithHelp
 from kraft_audit.commands.refused_arguments import usage_text
 from kraft_audit.commands.terminal_options import QUIET_OPTION, WIDE_OPTION, terminal_options
 from kraft_audit.text.exit_codes import EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, EXIT_UNREADABLE, EXIT_USAGE
+from kraft_audit.text.hidden_pandas import hide_pandas
 from kraft_audit.text.status_line import status_line
 from kraft_audit.text.terminal import all_columns
 from kraft_audit.text.watched_work import erase
@@ -298,17 +299,9 @@ def main() -> None:
         sys.exit(EXIT_UNREADABLE)
     arguments = sys.argv[1:]
     if arguments and arguments[0] in SUMMARIES.keys() - IMPORT_PANDAS:
-        sys.meta_path.insert(0, _NoPandas())
+        hide_pandas()
         gc.set_threshold(*COLLECT_AFTER)
     sys.exit(run_command(arguments))
-
-
-class _NoPandas:
-    """Hides pandas, which pyarrow imports to make its first array: half a second and 50 MB that no command needs."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not used by this command", name=name)
 
 
 class _StandardOutput(io.FileIO):

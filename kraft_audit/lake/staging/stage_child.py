@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 
 import pyarrow as pa
 
+from kraft_audit.text.hidden_pandas import hide_pandas
 from kraft_audit.text.watched_work import BytesRead, watched_by
 from kraft_codec.errors import InputError
 
@@ -32,6 +33,7 @@ _WHOLE_LINES: Final = threading.Lock()
 
 def main() -> None:
     _die_with_parent()
+    hide_pandas()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     # Whatever a library prints must not be taken for an answer.
     os.dup2(2, 1)
