@@ -49,7 +49,7 @@ from kraft_audit.text.readable import (
     pasted_ids,
     utc_time,
 )
-from kraft_audit.text.shell_commands import with_copy
+from kraft_audit.text.shell_commands import with_copy, written_by_echo
 
 SUBJECTS_NAMED: Final = 3
 
@@ -252,10 +252,9 @@ def _acknowledge(history: ClusterHistory, lost: Sequence[Loss], quoted: str) -> 
     """Nothing can be saved any more: what to compare, and the waiver to paste."""
     before = utc_time(max(each.event.timestamp_ms for each in lost) + 1000)
     yield f"Compare what producers were acknowledged with what is there:   kraft-audit check {quoted} --rule {LOSS}"
-    yield (
-        f"Then acknowledge it:   echo 'waivers: [{{rule: {LOSS}, cluster: {history.cluster_id}, before: {before}, "
-        f"who: YOU, why: WHAT WAS DONE}}]' > waivers.yaml; kraft-audit check {quoted} --waivers waivers.yaml"
-    )
+    waiver = [f"waivers: [{{rule: {LOSS},", f"cluster: {history.cluster_id},", f"before: {before},"]
+    file = written_by_echo("waivers.yaml", [*waiver, "who: YOU, why: WHAT WAS DONE}]"])
+    yield f"Then acknowledge it:   {file}; kraft-audit check {quoted} --waivers waivers.yaml"
 
 
 def _ask_observers(history: ClusterHistory, losses: LostVoters, quoted: str) -> Iterator[str]:

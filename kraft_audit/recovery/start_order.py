@@ -7,7 +7,6 @@ It matters where unclean election is on: there the first live replica leads, wha
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from kraft_audit.rules.columns.kafka_commands import broker_server
 from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.quorum_standing import Standing, quorum_standing
 from kraft_audit.text.readable import and_more, listed, nouns
+from kraft_audit.text.shell_commands import json_parts, written_by_echo
 
 Ask: TypeAlias = Callable[[Question], Permission]
 TOPICS_OR_PARTITIONS_NAMED: Final = 3
@@ -261,10 +261,11 @@ def _election_lines(plans: Sequence[RecoveryPlan], history: ClusterHistory, *, s
     if len(waiting) > ELECTED_IN_ONE_LINE and not show_all:
         command = "--all prints the election"
     else:
-        chosen = {"partitions": [{"topic": plan.topic, "partition": plan.partition} for plan in waiting]}
+        chosen = ({"topic": plan.topic, "partition": plan.partition} for plan in waiting)
+        file = written_by_echo("elections.json", json_parts('{"partitions": ', chosen))
         command = (
-            f"echo {shlex.quote(json.dumps(chosen))} > elections.json; kafka-leader-election {broker_server(history)} "
-            "--election-type unclean --path-to-json-file elections.json"
+            f"{file}; kafka-leader-election {broker_server(history)} --election-type unclean "
+            "--path-to-json-file elections.json"
         )
     condition, lost = "Only if none of their replicas will come back that held everything", "what they held"
     if holders:

@@ -76,6 +76,12 @@ def commands_in(text: str) -> Iterator[str]:
         yield text[found.start() :]
 
 
+def echoed(text: str) -> str:
+    """What the echo in a printed line writes into a file."""
+    _, *words = shlex.split(text[text.index("echo ") :])
+    return " ".join(words[: words.index(">")])
+
+
 def kind_of(command: str) -> str:
     """The kind of a command of Kafka's. kraft.version is a kind of its own: Kafka decides it by other rules."""
     program, *words = shlex.split(command)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
 from itertools import permutations
 
 import pytest
@@ -14,6 +13,7 @@ from kraft_audit.recovery.may_i.broker_permission import broker_permission
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from kraft_audit.recovery.start_order import first_start, order_of_starts, start_lines, start_order
 from tests.builders.histories import HistoryBuilder
+from tests.builders.printed_commands import echoed
 
 WAITS = Choice(None, (), "waits")
 
@@ -123,7 +123,7 @@ def test_the_lines_name_the_order_and_the_election(crashed: HistoryBuilder) -> N
     assert condition == (
         "Only if broker 13 will never come back with its disk, elect whoever is up: what only 13 held is lost then."
     )
-    assert json.loads(shlex.split(command)[1]) == {"partitions": [{"topic": "t", "partition": 0}]}
+    assert json.loads(echoed(command)) == {"partitions": [{"topic": "t", "partition": 0}]}
     assert "--election-type unclean --path-to-json-file elections.json" in command
 
 
