@@ -22,7 +22,7 @@ from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.sure_copies import last_leader
 from kraft_audit.text.readable import and_more, any_of, listed
 
-TOPICS_NAMED: Final = 3
+UNCLEAN_TOPICS_NAMED: Final = 3
 UNCLEAN_IS_ON: Final = "Unclean election is on for"
 """How the reason begins where unclean election alone stands against a start."""
 
@@ -47,7 +47,7 @@ def led_uncleanly(history: ClusterHistory, broker: int, running: Collection[int]
 
 def no_unclean_elections(history: ClusterHistory, topics: Sequence[str]) -> tuple[str, list[str]]:
     """What makes partitions of these topics wait for a replica that may lead: what to do, and the commands."""
-    shown = listed(topics[:TOPICS_NAMED]) + and_more(len(topics) - TOPICS_NAMED)
+    shown = listed(topics[:UNCLEAN_TOPICS_NAMED]) + and_more(len(topics) - UNCLEAN_TOPICS_NAMED)
     server = controller_server(history)
     text = f"Turn unclean election off for {shown} before any start, and copy the disks"
     return text, [no_unclean_election(server, topic) for topic in topics]
