@@ -5,6 +5,8 @@ A command is imported when it is asked for, all of them for `--help`; each impor
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import gc
 import inspect
@@ -301,7 +303,27 @@ def main() -> None:
     if arguments and arguments[0] in SUMMARIES.keys() - IMPORT_PANDAS:
         hide_pandas()
         gc.set_threshold(*COLLECT_AFTER)
-    sys.exit(run_command(arguments))
+    code = run_command(arguments)
+    if STORE_FILES in sys.modules:
+        _end_at_once(code)
+    sys.exit(code)
+
+
+STORE_FILES: Final = "deltalake.fs"
+"""The module of the files of a lake in an object store, which Arrow's threads read through Python."""
+
+
+def _end_at_once(code: int) -> None:
+    """Ends the process without what Python does after the last line, unless standard output cannot be written.
+
+    Python, before 3.14, stops a thread of Arrow that lets go of a Python file then. C++ does not allow that within a
+    destructor, and one run in a hundred aborts: "terminate called without an active exception".
+    """
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        atexit._run_exitfuncs()
+        os._exit(code)
 
 
 class _StandardOutput(io.FileIO):

@@ -305,7 +305,7 @@ def _dump_as_kafka(clusters: Clusters, *, reveal_secrets: bool) -> None:
                 try:
                     with cluster.storage.open(inner) as source:
                         for line in dump_lines(source, shown, dialect=cluster.plan.read_as, redactor=redactor):
-                            out.verbatim(neutral(line) if out.is_terminal else line)
+                            out.line(neutral(line) if out.is_terminal else line)
                 except CodecError as error:
                     sys.stdout.flush()
                     complain(f"{shown}: {error}")

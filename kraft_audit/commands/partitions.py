@@ -186,6 +186,6 @@ def _print_description(results: Results, moment: Moment, state: ClusterState, to
     partitions, configs = state.rows("partition_changes"), state.rows("config_changes")
     lines = list(describe_topics(partitions, configs, topic=topic, defaults=defaults))
     for line in lines:
-        results.out.verbatim("\t".join(neutral(cell) for cell in line.split("\t")))
+        results.out.line("\t".join(neutral(cell) for cell in line.split("\t")))
     if not lines:
         remark(f"{shown_cluster_id(moment.cluster_id)}: {_none_text(topic)}")

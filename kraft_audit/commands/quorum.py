@@ -246,11 +246,11 @@ def _shown_line(line: PermissionLine) -> dict[str, Any]:
 
 def _print_as_kafka(out: Output, described: QuorumDescription, *, status: bool, replication: bool) -> None:
     for line in status_lines(described) if status else ():
-        out.verbatim(line)
+        out.line(line)
     if status and replication:
         out.line("")
     for line in replication_lines(described) if replication else ():
-        out.verbatim(line)
+        out.line(line)
 
 
 def _leader_text(described: QuorumDescription) -> str:

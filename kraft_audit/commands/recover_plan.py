@@ -37,11 +37,11 @@ def recover_plan(logs: ConfiguredLogs, show_all: EveryLine = False, output: Outp
         results.missing(cluster.history.gaps)
         for line in recovery_lines(plans, show_all=show_all) if undecided is None else [undecided]:
             results.text(line, CHOICE_INDENT if line.startswith(" ") else None)
-        if results.is_table and undecided is None and plans:
-            results.text("")
-            for number, step in enumerate(
-                start_lines(plans, cluster.history, logs.path, cluster.may_i, show_all=show_all)
-            ):
+        if results.is_table and undecided is None:
+            steps = start_lines(plans, cluster.history, logs.path, cluster.may_i, show_all=show_all)
+            for number, step in enumerate(steps):
+                if number == 0:
+                    results.text("")
                 results.text(f"{'NEXT' if number == 0 else '':<{CHOICE_INDENT}}{step}", CHOICE_INDENT)
         if undecided is not None:
             results.add([undecided_row(keys, cluster.cluster_id, undecided)])

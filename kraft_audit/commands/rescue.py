@@ -174,11 +174,11 @@ def _refuse_to_write(*values: object) -> None:
 def _order_of_starts(rescue: Rescue) -> StartOrder:
     """In which order brokers start, by the state that was written: what `recover-plan` says of the dir."""
     import kraft_audit
-    from kraft_audit.recovery.start_order import start_order
+    from kraft_audit.recovery.start_order import order_of_starts
 
     with kraft_audit.open(rescue.out) as clusters:
         (cluster,) = clusters
-        return start_order(cluster.recover_plan())
+        return order_of_starts(cluster.history, cluster.recover_plan())
 
 
 def _chosen(clusters: Sequence[Cluster], path: str, from_node: int) -> Cluster:

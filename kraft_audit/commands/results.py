@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +41,8 @@ _Cluster = TypeVar("_Cluster")
 READ_ATTEMPTS: Final = 3
 READ_AGAIN_AFTER_S: Final = 0.5
 IS_A_LAKE: Final = (
-    "a lake, not log dirs: `kraft-audit report LAKE --out DIR` and `kraft-audit lake tables LAKE` show its findings"
+    "a lake, not log dirs: `kraft-audit lake export {lake} --out DIR` writes its log into DIR, which this command "
+    "reads; `kraft-audit report {lake} --out DIR` and `kraft-audit lake tables {lake}` show its findings"
 )
 
 
@@ -237,7 +239,7 @@ def _open(
         )
     except InputError as problem:
         if problem.path == logs.path and looks_like_a_lake(logs.path):
-            raise InputError(logs.path, IS_A_LAKE) from None
+            raise InputError(logs.path, IS_A_LAKE.format(lake=shlex.quote(logs.path))) from None
         if problem.path == logs.path and isinstance(logs, LogsOrLake) and _is_lake_in_a_store(logs.path):
             return _open_lake(logs)
         raise

@@ -12,8 +12,10 @@ import numpy as np
 from kraft_audit.findings.check_text import last_holder, operations_from
 from kraft_audit.findings.membership import membership_steps
 from kraft_audit.incidents.folding import FoldedFindings
+from kraft_audit.recovery.leaderless_partitions import leaderless_rows
+from kraft_audit.recovery.start_order import first_start
 from kraft_audit.replay.branch_choice import PartedLog
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.broker_stops import last_voter
 from kraft_audit.rules.columns.captures import (
     newest_captures,
@@ -47,7 +49,7 @@ from kraft_audit.text.readable import (
     pasted_ids,
     utc_time,
 )
-from kraft_audit.text.shell_commands import with_copy
+from kraft_audit.text.shell_commands import with_copy, written_by_echo
 
 SUBJECTS_NAMED: Final = 3
 
@@ -110,9 +112,9 @@ def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedF
         if held_back:
             yield from _copy_first(held_back, quoted)
         elif standing.standing is Standing.AT_REST:
-            yield from filter(None, [_start_first(history)])
+            yield from _start_first(history, path)
         else:
-            yield from _lead_again(folded, quoted)
+            yield from _lead_again(history, folded, path)
             yield from membership_steps(history, standing)
         if lost and not held_back:
             yield from _acknowledge(history, lost, quoted)
@@ -208,17 +210,19 @@ def _ask_alone(alone: VoterAlone, quoted: str) -> Iterator[str]:
     yield f"{text}: it holds all that its epoch committed.   {asked}"
 
 
-def _lead_again(folded: FoldedFindings, quoted: str) -> Iterator[str]:
-    """Who has to come back first so that partitions without a leader get one."""
+def _lead_again(history: ClusterHistory, folded: FoldedFindings, path: str) -> Iterator[str]:
+    """Who has to come back first so that partitions without a leader get one: what `recover-plan` says in full."""
     alone = [f for f in last_replicas(folded) if "leader -1" in f.summary]
+    if not alone and not any(finding.rule == "KP002" for finding in folded.open):
+        return
+    broker, text = first_start(history, path)
     if alone:
-        holders = list(dict.fromkeys(last_holder(finding) for finding in alone))
+        holders = sorted({last_holder(finding) for finding in alone}, key=int)
         names = listed([finding.subject for finding in alone[:SUBJECTS_NAMED]])
-        its, them = ("its disk", "it") if len(holders) == 1 else ("their disks", "them")
-        text = f"Start broker {listed(holders)} first, with {its}. Do not wipe {them}, do not reassign {names}."
-        yield f"{text}   kraft-audit recover-plan {quoted}"
-    elif any(finding.rule == "KP002" for finding in folded.open):
-        yield f"See who has to come back first:   kraft-audit recover-plan {quoted}"
+        them = "it" if holders == [str(broker)] else f"broker{'s' * (len(holders) > 1)} {any_of(holders)}"
+        text += f"{' ' * bool(text)}Do not wipe {them}, do not reassign {names}."
+    text = text or "See who has to come back first:"
+    yield f"{text}   kraft-audit recover-plan {shlex.quote(path)}"
 
 
 def last_replicas(folded: FoldedFindings) -> list[Finding]:
@@ -248,10 +252,9 @@ def _acknowledge(history: ClusterHistory, lost: Sequence[Loss], quoted: str) -> 
     """Nothing can be saved any more: what to compare, and the waiver to paste."""
     before = utc_time(max(each.event.timestamp_ms for each in lost) + 1000)
     yield f"Compare what producers were acknowledged with what is there:   kraft-audit check {quoted} --rule {LOSS}"
-    yield (
-        f"Then acknowledge it:   echo 'waivers: [{{rule: {LOSS}, cluster: {history.cluster_id}, before: {before}, "
-        f"who: YOU, why: WHAT WAS DONE}}]' > waivers.yaml; kraft-audit check {quoted} --waivers waivers.yaml"
-    )
+    waiver = [f"waivers: [{{rule: {LOSS},", f"cluster: {history.cluster_id},", f"before: {before},"]
+    file = written_by_echo("waivers.yaml", [*waiver, "who: YOU, why: WHAT WAS DONE}]"])
+    yield f"Then acknowledge it:   {file}; kraft-audit check {quoted} --waivers waivers.yaml"
 
 
 def _ask_observers(history: ClusterHistory, losses: LostVoters, quoted: str) -> Iterator[str]:
@@ -358,17 +361,22 @@ def _election(ends: Mapping[int, tuple[int, int]], running: Sequence[int], start
     return f"{leads} and nothing is lost"
 
 
-def _start_first(history: ClusterHistory) -> str:
-    """Of a whole cluster that stopped: the broker that alone may lead the most partitions comes first."""
+def _start_first(history: ClusterHistory, path: str) -> Iterator[str]:
+    """Of a whole cluster that stopped: which broker comes first, where partitions wait for one alone or may be led
+    uncleanly."""
     alone: Counter[int] = Counter()
     states = partition_states(history)
     rows = np.flatnonzero(states.is_last & states.exists & (states.size("isr") == 1) & (states.size("elr") == 0))
     alone.update(states.nodes("isr", row)[0] for row in rows.tolist() if states.size_of("replicas", row) > 1)
-    if not alone:
-        return ""
-    broker, count = alone.most_common(1)[0]
-    held = "partition has only it in its" if count == 1 else "partitions have only it in their"
-    return f"Start broker {broker} first: {count} {held} ISR."
+    waiting = {states.topic(row) for row in leaderless_rows(history)}
+    if not alone and not any(unclean_election_enabled(history, topic) for topic in waiting):
+        return
+    broker, text = first_start(history, path)
+    if broker is None or not text.startswith("Start "):
+        yield f"{text or 'See who has to come back first:'}   kraft-audit recover-plan {shlex.quote(path)}"
+    elif count := alone[broker]:
+        held = "partition has only it in its" if count == 1 else "partitions have only it in their"
+        yield f"Start broker {broker} first: {count} {held} ISR."
 
 
 LOST_DISKS: Final = ("KQ020", "KQ021")

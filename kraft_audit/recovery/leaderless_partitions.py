@@ -7,7 +7,7 @@ shipped: KIP-966, unclean recovery, `Balanced` (wait for the last known ELR and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,18 +63,31 @@ class RecoveryPlan:
     off_disk: tuple[int, ...] = ()
 
 
-def recovery_plans(history: ClusterHistory, logs: ReplicaLogs | None = None) -> list[RecoveryPlan]:
-    """A plan for each partition that has no leader at the end of the log, in the order of topics and numbers."""
+def recovery_plans(
+    history: ClusterHistory, logs: ReplicaLogs | None = None, stopped: Collection[int] = ()
+) -> list[RecoveryPlan]:
+    """A plan for each partition that has no leader at the end of the log, in the order of topics and numbers.
+
+    `stopped` are brokers that stopped though the log says that they run: what they lead has no leader either.
+    """
     states = partition_states(history)
-    rows = np.flatnonzero(states.is_last & states.exists & (states.leader == -1)).tolist()
-    plans = [_plan(history, states, row, logs or {}) for row in rows]
+    plans = [_plan(history, states, row, logs or {}, stopped) for row in leaderless_rows(history, stopped)]
     return sorted(plans, key=lambda plan: (plan.topic, plan.partition))
 
 
-def _plan(history: ClusterHistory, states: PartitionStates, row: int, logs: ReplicaLogs) -> RecoveryPlan:
+def leaderless_rows(history: ClusterHistory, stopped: Collection[int] = ()) -> list[int]:
+    """The newest rows of partitions without a leader, those that `stopped` brokers lead among them."""
+    states = partition_states(history)
+    rows: list[int] = np.flatnonzero(states.is_last & states.exists & np.isin(states.leader, [-1, *stopped])).tolist()
+    return rows
+
+
+def _plan(
+    history: ClusterHistory, states: PartitionStates, row: int, logs: ReplicaLogs, stopped: Collection[int]
+) -> RecoveryPlan:
     lists = {name: tuple(states.nodes(name, row)) for name in ("replicas", "isr", "elr", "last_known_elr")}
     topic, partition = states.topic(row), int(states.partition[row])
-    up = tuple(broker for broker in lists["replicas"] if is_up(history, broker))
+    up = tuple(broker for broker in lists["replicas"] if is_up(history, broker) and broker not in stopped)
     is_unclean = unclean_election_enabled(history, topic)
     topic_id = states.value("topic_id", row)
     captured = tuple(log for log in logs.get((topic, partition), ()) if log.topic_id in (None, topic_id))

@@ -269,11 +269,6 @@ class Output:
         """
         self._wrapped(text, hanging)
 
-    def verbatim(self, text: str) -> None:
-        """Prints a harmless line in another program's format: broken for a terminal, and nowhere else."""
-        for line in wrapped(text.expandtabs().rstrip(), self.room or sys.maxsize) if self.is_terminal else [text]:
-            self.line(line)
-
     def script(self, line: str) -> None:
         """Prints a harmless line of a shell script: a terminal gets lines that the shell takes for the same one."""
         for part in wrapped_script(line, self.room or sys.maxsize) if self.is_terminal else [line]:

@@ -6,6 +6,7 @@ character or a bidirectional mark, becomes `$'…'` with escapes.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,6 +59,20 @@ class ShellCommand:
 def shell_command(program: str, *arguments: str | Blank | Argument, stdin: str | None = None) -> ShellCommand:
     """A command; an argument of several parts is a tuple of them."""
     return ShellCommand(program, tuple(each if isinstance(each, tuple) else (each,) for each in arguments), stdin)
+
+
+def written_by_echo(name: str, parts: Iterable[str]) -> str:
+    """Writes the parts, with a space between them, into a file. A terminal breaks the command between two parts."""
+    return f"echo {' '.join(map(shlex.quote, parts))} > {name}"
+
+
+def json_parts(heading: str, entries: Iterable[object]) -> Iterator[str]:
+    """An object of JSON in parts of one entry each: `heading` is its text up to the list of entries, which ends it."""
+    texts = list(map(json.dumps, entries))
+    yield f"{heading}["
+    yield from (f"{text}," for text in texts[:-1])
+    yield from texts[-1:]
+    yield "]}"
 
 
 def with_copy(quoted_path: str) -> str:

@@ -16,7 +16,10 @@ _LABEL: Final = re.compile(r" *(?:\S{1,12} {2,}(?=\S))?")
 """What a line may begin with: its indent, and a word with room after it, as `NEXT        ` or `01:34:04  `."""
 _PARTS: Final = re.compile(r"( {3,})")
 """Between the parts of a line. One that does not fit behind the others begins a line."""
-_COMMAND: Final = re.compile(r"(?:^ *|: +| {3,})(?=(?:kraft-audit [a-z]|kafka-[a-z-]+(?:\.sh)? .*-))")
+_PROGRAM: Final = r"(?:kraft-audit [a-z]|kafka-[a-z-]+(?:\.sh)? .*-|echo '.*' > \S+; k)"
+_COMMAND: Final = re.compile(rf"(?:^ *|: +| {{3,}})(?={_PROGRAM})")
+_NEXT_PROGRAM: Final = re.compile(r"(?:kraft-audit|kafka-[a-z-]+(?:\.sh)?)$")
+"""What begins the second of two commands in one line."""
 _SHELL_WORD: Final = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 CONTINUED: Final = " \\"
 DEEPER: Final = 4
@@ -53,7 +56,13 @@ def wrapped(text: str, room: int, hanging: int | None = None) -> list[str]:
 
 
 def wrapped_script(line: str, room: int) -> list[str]:
-    """A line of a shell script as lines that a shell takes for it: comments stay comments, commands go on."""
+    """A line of a shell script as lines that a shell takes for it: comments stay comments, commands go on.
+
+    What a command reads from a here-document stays as it is.
+    """
+    line, *document = line.split("\n")
+    if document:
+        return [*wrapped_script(line, room), *document]
     if text_width(line) <= room:
         return [line]
     if line.startswith("#"):
@@ -90,22 +99,32 @@ def _parted(text: str) -> tuple[str, str | None]:
     """A sentence and the command that ends it; None where there is none."""
     for start in _COMMAND.finditer(text):
         command = text[start.end() :]
-        *words, last = _SHELL_WORD.findall(command)
-        is_whole = " ".join([*words, last]) == command
-        if is_whole and not any(word[-1] in ".,;:" for word in words) and (last == "." or last[-1] not in ".,;:"):
+        words = _SHELL_WORD.findall(command)
+        if " ".join(words) == command and not any(map(_ends_sentence, words, [*words[1:], ""])):
             return text[: start.end()].rstrip(), command
     return text, None
 
 
+def _ends_sentence(word: str, following: str) -> bool:
+    """Whether a word of what may be a command is followed by more of a sentence: `.` alone is a folder."""
+    if word[-1] == ";" and _NEXT_PROGRAM.match(following):
+        return False
+    return word[-1] in ".,;:" and (word != "." or bool(following))
+
+
 def _continued(head: str, command: str, room: int) -> Iterator[str]:
-    """A command after `head`, in several lines where it is longer than one; an option stays with its value."""
+    """A command after `head`, in several lines where it is longer than one; an option stays with its value.
+
+    A second command after a semicolon begins a line.
+    """
     if text_width(head) + text_width(command) <= room:
         yield head + command
         return
     indent = " " * (text_width(head) + DEEPER)
     line = head
     for number, part in enumerate(_command_parts(command)):
-        if number and text_width(line) + 1 + text_width(part) + len(CONTINUED) > room:
+        is_second = line.endswith(";") and _NEXT_PROGRAM.match(part)
+        if number and (is_second or text_width(line) + 1 + text_width(part) + len(CONTINUED) > room):
             yield line + CONTINUED
             line = indent + part
         else:

@@ -24,6 +24,9 @@ FLAGS: Final = frozenset(
 
 _QUORUM_TEST: Final = "tests/drills/test_quorum_commands.py::test_every_command_about_a_live_quorum_works_as_printed"
 _BROKER_TEST: Final = "tests/drills/test_quorum_commands.py::test_commands_through_a_broker_work_as_printed"
+_UNCLEAN_TEST: Final = (
+    "tests/drills/test_quorum_commands.py::test_unclean_election_goes_off_through_a_controller_as_printed"
+)
 _UPGRADE_TEST: Final = (
     "tests/drills/test_upgraded_features.py::test_an_upgrade_that_is_blocked_gets_through_by_what_is_printed"
 )
@@ -56,6 +59,7 @@ EXECUTED_BY: Final[dict[str, str]] = {
     f"kafka-topics {SERVER} --delete --topic": _DRILL,
     f"kafka-acls {SERVER} --remove": _ACL_TEST,
     f"kafka-configs --alter {SERVER} --delete-config --entity-name --entity-type": _DRILL,
+    f"kafka-configs --add-config --alter {CONTROLLER} --entity-name --entity-type": _UNCLEAN_TEST,
     # Before metadata.version 3.7-IV0 controllers take no such command: a broker is asked.
     f"kafka-metadata-quorum describe {SERVER} --status": _BROKER_TEST,
     f"kafka-features upgrade {SERVER} --feature kraft.version": _BROKER_TEST,
@@ -70,6 +74,12 @@ def commands_in(text: str) -> Iterator[str]:
     found = PROGRAMS.search(text)
     if found is not None:
         yield text[found.start() :]
+
+
+def echoed(text: str) -> str:
+    """What the echo in a printed line writes into a file."""
+    _, *words = shlex.split(text[text.index("echo ") :])
+    return " ".join(words[: words.index(">")])
 
 
 def kind_of(command: str) -> str:

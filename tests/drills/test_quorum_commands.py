@@ -86,6 +86,28 @@ def test_commands_through_a_broker_work_as_printed(make_cluster: MakeCluster, kr
         cluster.kill_all()
 
 
+@pytest.mark.ci
+def test_unclean_election_goes_off_through_a_controller_as_printed(
+    make_cluster: MakeCluster, kraft_audit: Command
+) -> None:
+    """Both brokers are killed: whichever starts first would be elected uncleanly until the topic says otherwise."""
+    cluster = make_cluster(Drill("unclean-off", RELEASE, voters=1, brokers=2, is_static=True))
+    try:
+        cluster.boot()
+        on = ("--config", "unclean.leader.election.enable=true", "--config", "min.insync.replicas=2")
+        cluster.topic("orders", "--partitions", "1", "--replication-factor", "2", *on)
+        for broker in cluster.brokers.values():
+            broker.kill()
+        words = ["may-i", "start", "101", str(cluster.nodes)]
+        wait_for("no leader", lambda: "Turn unclean election off for orders" in kraft_audit(*words).out)
+        cluster.run_printed(printed(kraft_audit, cluster, *words[:3]))
+        wait_for("unclean election off", lambda: "nclean election" not in kraft_audit(*words).out)
+        assert "Start no broker yet" not in kraft_audit("recover-plan", str(cluster.nodes)).out
+        assert kinds_run_by("test_unclean_election_goes_off_through_a_controller_as_printed") <= cluster.kinds_run
+    finally:
+        cluster.kill_all()
+
+
 def printed(kraft_audit: Command, cluster: RealCluster, *words: str) -> str:
     """The one command of Kafka's that an answer holds; of two the first is run first."""
     ended = kraft_audit(*words, str(cluster.nodes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.commands import Command
-from tests.builders.printed_commands import commands_in, kinds_run_by
+from tests.builders.printed_commands import commands_in, echoed, kinds_run_by
 from tests.drills.drill import Drill
 from tests.drills.real_cluster import RealCluster, wait_for
 from tests.drills.releases import KafkaRelease
@@ -77,7 +76,7 @@ def move(cluster: RealCluster, steps: Sequence[str]) -> None:
     """Writes the file that the printed line writes, starts the reassignment, and waits until it is done."""
     line = next(step for step in steps if "echo " in step)
     file = cluster.work / "moved.json"
-    file.write_text(shlex.split(line[line.index("echo ") :])[1])
+    file.write_text(echoed(line))
     assert json.loads(file.read_text())["partitions"]
     execute, verify = (each.replace("moved.json", str(file)) for each in kafka_commands(steps)[:2])
     cluster.run_printed(execute)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
 from typing import Final
 
 from kraft_audit.capture.plan import ClusterPlan
@@ -16,10 +18,30 @@ TASK_BYTES: Final = 4 << 20
 TASKS_A_CORE: Final = 3
 
 
-def processors() -> int:
-    """How many processors this process may use, at most."""
+CGROUP: Final = Path("/sys/fs/cgroup")
+"""Where a container sees its own control group; the CPU limit of a pod is there, and not in the CPU affinity."""
+
+
+def processors(cgroup: Path = CGROUP) -> int:
+    """How many processors this process may use, at most: as its affinity and its container's CPU limit allow."""
     allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+    count = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+    return min(count, _limit(cgroup) or count)
+
+
+def _limit(cgroup: Path) -> int | None:
+    """The CPU limit of a control group in whole processors, rounded up; None without one.
+
+    Source: cpu.max of cgroup v2 is `QUOTA PERIOD` or `max PERIOD`; v1 has two files, and -1 for no limit.
+    """
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            quota, period = map(int, " ".join((cgroup / name).read_text() for name in names).split())
+        except (OSError, ValueError):
+            continue
+        if quota > 0 and period > 0:
+            return ceil(quota / period)
+    return None
 
 
 def planned_bytes(plan: ClusterPlan) -> int:

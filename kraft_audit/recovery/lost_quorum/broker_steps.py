@@ -16,7 +16,8 @@ from kraft_audit.recovery.lost_quorum.procedure_step import (
 )
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
 from kraft_audit.recovery.lost_quorum.rescue_plan import OLD_DISKS
-from kraft_audit.recovery.start_order import StartOrder, no_unclean_election, topics_of
+from kraft_audit.recovery.start_order import StartOrder, topics_of
+from kraft_audit.rules.columns.kafka_commands import no_unclean_election
 from kraft_audit.text.readable import any_of, listed, nouns, time_text
 
 BROKER_STOP_S: Final = 90
@@ -81,11 +82,12 @@ def broker_starts(rescue: Rescue, order: StartOrder) -> Steps:
     """Brokers start, in an order where partitions without a leader wait for some of them."""
     left = brokers_left(rescue)
     last = {broker: names for broker, names in rescue.dropped.items() if broker in left}
-    if order.contested:
-        topics = topics_of(order.contested)
+    if unclean := order.contested or order.at_risk:
+        topics = topics_of(unclean)
+        why = "no order of starts is right for all partitions" if order.contested else "others may hold more"
         yield ProcedureStep(
             f"Before any broker starts, turn unclean election off for {shortened(topics)}. The first replica that is "
-            "back would lead, whatever its log holds, and no order of starts is right for all partitions.",
+            f"back would lead, whatever its log holds, and {why}.",
             commands=tuple(no_unclean_election(bootstrap_option(rescue), topic) for topic in topics),
         )
     yield _start(rescue, order, [broker for broker in order.brokers if broker in left and broker not in last])

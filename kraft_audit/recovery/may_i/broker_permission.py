@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
-from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
+from kraft_audit.recovery.may_i.unclean_start import led_uncleanly, unclean_start
+from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_stops import gone_brokers
 from kraft_audit.rules.columns.frame import holders
 from kraft_audit.rules.columns.kafka_commands import (
@@ -26,13 +27,13 @@ from kraft_audit.rules.columns.kafka_commands import (
     unregister_broker,
 )
 from kraft_audit.rules.columns.loss_holders import Loss, losses, losses_beside
-from kraft_audit.rules.columns.nodes import absences, broker_states, is_up
+from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.columns.reassignments import entry_without, is_reassigned, reassign
 from kraft_audit.rules.columns.sure_copies import copies, has_directory, last_leader
 from kraft_audit.rules.columns.witnesses import witnesses
 from kraft_audit.tables.number_arrays import Rows
-from kraft_audit.text.readable import any_of, listed, plural, when
+from kraft_audit.text.readable import listed, plural, when
 from kraft_audit.text.shell_commands import with_copy
 
 PARTITIONS_NAMED: Final = 3
@@ -270,30 +271,8 @@ def _start(question: Question, history: ClusterHistory, running: tuple[int, ...]
         return emptied
     if (waited_for := _elects_who_lacks(question, history, running)) is not None:
         return waited_for
-    left_cleanly = any(a.broker_id == broker and a.to_offset is None and a.is_clean for a in absences(history))
-    risky: list[int] = []
-    members: set[int] = set()
-    leaders: set[int] = set()
-    for row in _rows(states, broker, "replicas").tolist():
-        eligible = {*states.nodes("isr", row), *states.nodes("elr", row)}
-        away = eligible - {broker, *running}
-        is_safe = states.leader[row] != -1 or not away or (broker in eligible and left_cleanly)
-        if not is_safe and unclean_election_enabled(history, states.topic(row)):
-            risky.append(row)
-            members |= eligible - question.gone
-            leaders.add(led if (led := last_leader(history, row)) is not None else -1)
-    if risky:
-        reason = (
-            f"Unclean election is on for {_names(states, risky)}, and no leader is left there: broker {broker} may be "
-            "elected without records that others hold."
-        )
-        if leaders == {broker}:
-            first = "It led last, so of those that crashed it has most. Copy its log dirs, then start it"
-        elif len(leaders) == 1 and leaders <= members:
-            first = f"Start {any_of(sorted(leaders))} first, which led last"
-        else:
-            first = f"Start {any_of(sorted(members))} first" if members else "No member of ISR or ELR is left"
-        return Permission(Verdict.UNDECIDED, reason, (f"{first}: kraft-audit recover-plan {path}",), running)
+    if risky := led_uncleanly(history, broker, running):
+        return unclean_start(question, history, risky, _names(states, risky), running)
     if (may_keep := _may_keep_lost_records(question, history, running)) is not None:
         return may_keep
     doubt = _what_replay_lacks(history)

@@ -6,7 +6,6 @@ as something else, is said to be left out instead of being printed.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,15 @@ from kraft_audit.recovery.restore.restorable_state import (
     RestorableState,
     RestorableTopic,
 )
-from kraft_audit.text.shell_commands import Argument, Blank, ShellCommand, properties_text, shell_command, variable_name
+from kraft_audit.text.shell_commands import (
+    Argument,
+    Blank,
+    ShellCommand,
+    json_parts,
+    properties_text,
+    shell_command,
+    variable_name,
+)
 from kraft_codec.records.redaction import is_public_config
 
 RESOURCE_NUMBERS: Final = {"TOPIC": 2, "BROKER": 4, "CLIENT_METRICS": 16, "GROUP": 32}
@@ -222,10 +229,10 @@ class RestoreCommands:
         if self._any_brokers:
             yield LeftOut("assignment", topic.name, "the other cluster has other brokers: Kafka places the replicas")
             return
-        partitions = [
+        partitions = (
             {"topic": topic.name, "partition": number, "replicas": list(replicas)} for number, replicas in moved.items()
-        ]
-        plan = json.dumps({"version": 1, "partitions": partitions}) + "\n"
+        )
+        plan = "".join(f"{line}\n" for line in json_parts('{"version": 1, "partitions": ', partitions))
         options = ("--execute", "--reassignment-json-file", "/dev/stdin")
         yield Restored(
             "assignment", topic.name, shell_command("kafka-reassign-partitions", *self._server, *options, stdin=plan)

@@ -73,6 +73,14 @@ def unregister_controller(server: str, node_id: int) -> str:
     return f"kafka-cluster unregister-controller {server} --id {node_id}"
 
 
+def no_unclean_election(server: str, topic: str) -> str:
+    """Turns unclean election off for a topic."""
+    return (
+        f"kafka-configs {server} --alter --entity-type topics --entity-name {shlex.quote(topic)} "
+        "--add-config unclean.leader.election.enable=false"
+    )
+
+
 UNKNOWN_ADDRESS: Final = "HOST:PORT"
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates
+from kraft_audit.text.shell_commands import json_parts, written_by_echo
 
 Reassigned: TypeAlias = dict[str, Any]
 """One partition of the file: its topic, number and new replicas."""
@@ -32,8 +31,8 @@ def entry_without(
 
 def reassign(server: str, entries: Sequence[Reassigned]) -> str:
     """Writes the file and starts the reassignment."""
-    text = shlex.quote(json.dumps({"version": 1, "partitions": list(entries)}))
-    return f"echo {text} > moved.json; {_reassign(server)} --execute"
+    file = written_by_echo("moved.json", json_parts('{"version": 1, "partitions": ', entries))
+    return f"{file}; {_reassign(server)} --execute"
 
 
 def is_reassigned(server: str) -> str:

@@ -130,13 +130,18 @@ def _bring_back_first(
     first = f"broker {any_of(wanted)}" + (", which led last," if leads else "")
     names = "; ".join(status_text(history, broker) for broker in wanted)
     others = [broker for broker in states.nodes("replicas", row) if broker not in eligible]
-    when_back = "first"
-    if others and unclean_election_enabled(history, states.topic(row)):
-        when_back = f"before {any_of(others)}, as unclean election is on and whoever is live first leads"
+    when_back = f"before {any_of(others)}" if others else "first"
+    off = ""
+    if not unclean_election_enabled(history, states.topic(row)):
+        when_back = "first"
+    elif states.size_of("replicas", row) > 1:
+        stopped = {each.broker_id for each in absences(history) if each.to_offset is None and each.is_clean}
+        off = "" if stopped.issuperset(wanted) else "turn unclean election off before any start, then "
+        when_back += ", as unclean election is on and whoever is live first leads" * (not off and bool(others))
     crashed = "leaves the ELR when it registers" if elr_level(history) else "leads without what it had not flushed"
     return (
-        f"bring {first} back {when_back}: a member that stopped cleanly leads without loss, one that crashed {crashed} "
-        f"({names})"
+        f"{off}bring {first} back {when_back}: a member that stopped cleanly leads without loss, one that crashed "
+        f"{crashed} ({names})"
     )
 
 

@@ -391,3 +391,66 @@ def test_a_refused_argument_is_reported_in_our_words_with_where_to_look(kraft_au
     assert text in ended.err
     assert "Input should be" not in ended.err
     assert "Value error" not in ended.err
+
+
+READS_ON = """
+import atexit, ctypes, sys, time
+import deltalake.fs
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from kraft_audit.commands import cli
+
+class Files(pafs.FileSystemHandler):
+    def open_input_file(self, path):
+        return pa.PythonFile(Reading(path, "rb"), mode="r")
+
+for name in Files.__abstractmethods__ - {"open_input_file"}:
+    setattr(Files, name, lambda self, *given, **named: None)
+Files.__abstractmethods__ = frozenset()
+
+class Reading:
+    closed = False
+    def __init__(self, path, mode):
+        self.path, self.file = path, open(path, mode)
+    def read(self, size=-1, sleep=time.sleep):
+        if self.path.endswith("slow"):
+            sleep(1)
+        return self.file.read(size)
+    def seek(self, *given):
+        return self.file.seek(*given)
+    def tell(self):
+        return self.file.tell()
+    def close(self):
+        pass
+
+class Lingers:
+    def __del__(self, sleep=time.sleep):
+        sleep(3)
+
+lingers = Lingers()  # Python takes its time to end, and finds threads of Arrow at work
+
+def reads_on(arguments):
+    schema, format, system = pa.schema([("number", pa.int64())]), pads.ParquetFileFormat(), pafs.PyFileSystem(Files())
+    names = [f"{sys.argv[1]}/{name}" for name in ("quick", "slow")]
+    for name in names:
+        pq.write_table(pa.table({"number": range(1_000)}), name)
+    data = pads.FileSystemDataset([format.make_fragment(name, system) for name in names], schema, format, system)
+    batches = data.to_batches()
+    next(batches)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(batches))  # nothing waits for its threads
+    print("read")
+    return 4
+
+atexit.register(lambda: print("handlers ran", flush=True))
+cli.run_command = reads_on
+cli.main()
+"""
+"""A program that ends while Arrow's threads read a file through Python, as they do a lake in an object store."""
+
+
+def test_a_program_ends_with_its_exit_code_while_arrow_reads_through_python(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", READS_ON, str(tmp_path)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (4, "read\nhandlers ran\n", "")

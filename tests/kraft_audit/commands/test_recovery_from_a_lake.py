@@ -6,6 +6,7 @@ The witness is the same question about the node dirs themselves, kept beside the
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,15 @@ def test_what_cannot_be_asked_of_a_lake_is_said(kraft_audit: Any, tmp_path: Path
     assert (refused.code, "other histories" in refused.err) == (2, True)
     checked = kraft_audit("check", lake)
     assert (checked.code, "a lake, not log dirs" in checked.err) == (3, True)
+
+
+def test_what_reads_no_lake_says_how_to_read_its_log(kraft_audit: Any, tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, DIVERGENCE / "12-after-truncation")
+    refused = kraft_audit("state", lake)
+    assert refused.code == 3
+    export = shlex.split(refused.err.split("`")[1])
+    assert export == ["kraft-audit", "lake", "export", str(lake), "--out", "DIR"]
+    assert kraft_audit(*export[1:-1], tmp_path / "exported").code == 0
+    topics = ("state", "--only", "topics", "--output", "csv")
+    shown, wanted = (kraft_audit(*topics, path) for path in (tmp_path / "exported", DIVERGENCE / "12-after-truncation"))
+    assert (shown.code, shown.out) == (0, wanted.out)

@@ -51,13 +51,11 @@ LINES = (
     "changes tests/data/authorizer/controller.tgz --authorizer-log tests/data/authorizer/kafka-authorizer.log.gz",
     "quorum samples/divergence.tgz",
     "quorum samples/dynamic-quorum.tgz --nodes",
-    "quorum samples/dynamic-quorum.tgz --status --replication",
     "quorum --voters samples/uncommitted-voter-change.tgz",
     "state samples/elr-29-stopped.tgz",
     "diff samples/elr-29-stopped.tgz --from 10",
     "partitions samples/elr-29-stopped.tgz",
     "partitions samples/elr-29-stopped.tgz --all",
-    "partitions samples/elr-29-stopped.tgz --describe",
     "cost samples/elr-29-stopped.tgz",
     "quorum --diverge samples/divergence.tgz",
     "dump samples/divergence.tgz",
@@ -65,7 +63,6 @@ LINES = (
         f"dump samples/torn-write.tgz --table {table}"
         for table in ("batches", "captures", "node_cards", "files", "decode_errors")
     ),
-    "dump samples/mini-3.9.2.tgz --format kafka",
     "simulate list",
     "simulate last-replica-standing --seed 7 --out {new}",
     "doctor",
@@ -85,6 +82,12 @@ SCRIPTS = {
     "lake register {lake} --catalog duckdb",
 }
 """What they print is for a shell or an engine, which takes a line as it stands."""
+AS_KAFKA = (
+    "partitions samples/elr-29-stopped.tgz --describe",
+    "quorum samples/dynamic-quorum.tgz --status --replication",
+    "dump samples/mini-3.9.2.tgz --format kafka",
+)
+"""What they print is Kafka's format, which scripts and people compare with what Kafka's own tools print."""
 VARYING = {"rescue", "report", "run", "doctor", "lake quality", "lake tables", "lake maintain"}
 """What they print differs from run to run: ids, sizes, ages and times."""
 _TIME = re.compile(r"\d\d:\d\d:\d\d(\.\d+)?|[0-9a-f]{64}")
@@ -229,6 +232,14 @@ def test_a_finding_is_red_on_a_terminal(printed: Printed) -> None:
     for sample in ("elr-29-stopped.tgz", "static-to-dynamic-upgrade.tgz"):
         shown = printed(f"check samples/{sample}", 80)
         assert ("\x1b[31m" in shown or "\x1b[1;31m" in shown) is (sample == "elr-29-stopped.tgz")
+
+
+@pytest.mark.parametrize("line", AS_KAFKA)
+def test_a_terminal_gets_the_bytes_of_a_pipe_in_the_format_of_kafka(printed: Printed, line: str) -> None:
+    whole = printed(line)
+    assert max(map(len, whole.splitlines())) > 80
+    assert printed(line, 80) == whole
+    assert ("\t" in whole) is not line.startswith("dump")
 
 
 def test_a_pipe_has_whole_lines_unless_columns_is_set(printed: Printed) -> None:

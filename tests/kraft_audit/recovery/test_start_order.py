@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
 from itertools import permutations
 
 import pytest
 
 from kraft_audit.recovery.leaderless_partitions import Choice, RecoveryPlan, recovery_plans
-from kraft_audit.recovery.may_i.permission import Permission, Question, Verdict
-from kraft_audit.recovery.start_order import start_lines, start_order
+from kraft_audit.recovery.may_i.broker_permission import broker_permission
+from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
+from kraft_audit.recovery.start_order import first_start, order_of_starts, start_lines, start_order
 from tests.builders.histories import HistoryBuilder
+from tests.builders.printed_commands import echoed
 
 WAITS = Choice(None, (), "waits")
 
@@ -122,7 +123,7 @@ def test_the_lines_name_the_order_and_the_election(crashed: HistoryBuilder) -> N
     assert condition == (
         "Only if broker 13 will never come back with its disk, elect whoever is up: what only 13 held is lost then."
     )
-    assert json.loads(shlex.split(command)[1]) == {"partitions": [{"topic": "t", "partition": 0}]}
+    assert json.loads(echoed(command)) == {"partitions": [{"topic": "t", "partition": 0}]}
     assert "--election-type unclean --path-to-json-file elections.json" in command
 
 
@@ -131,6 +132,48 @@ def test_what_may_i_refuses_is_no_start(crashed: HistoryBuilder) -> None:
     refused = Permission(Verdict.UNDECIDED, "Copy first.")
     first, *_ = start_lines(recovery_plans(history), history, "x", lambda _: refused)
     assert first == ("Do not start broker 13 yet, which would come first. Copy first.   kraft-audit may-i start 13 x")
+
+
+def test_unclean_election_goes_off_before_a_member_starts_that_crashed(crashed: HistoryBuilder) -> None:
+    """Its registration takes it out of the ELR, so it would be elected uncleanly, and 12 would truncate its log."""
+    for offset, topic in enumerate(("t", "u"), 8):
+        crashed.config("TOPIC", topic, "unclean.leader.election.enable", "true", offset)
+        crashed.partition(f"{topic}-0", 20, isr=[], elr=[12, 13], leader=-1, last_known_elr=[13])
+    history = crashed.history()
+
+    def ask(question: Question) -> Permission:
+        return broker_permission(question, history) or allowed(question)
+
+    plans = recovery_plans(history)
+    order = order_of_starts(history, plans)
+    assert (order.brokers[0], order.at_risk) == (13, ("t-0", "u-0"))
+    off, off_of_u, start, *_ = start_lines(plans, history, "x", ask)
+    assert off.startswith("Start no broker yet. Unclean election is on for t-0 and u-0, and no leader is left there: ")
+    assert "Turn unclean election off for t and u before any start, and copy the disks.   kafka-configs" in off
+    assert off_of_u == off.partition("   ")[2].replace("entity-name t ", "entity-name u ")
+    assert start.startswith("Then start broker 13 with its disk, wait until it is unfenced, then 12, then 11.")
+    broker, sentence = first_start(history, "x")
+    assert (broker, sentence) == (
+        13,
+        "Turn unclean election off for t and u before any start, and copy the disks. Then start broker 13 first, with "
+        "its disk.",
+    )
+    for waiting in (11, 12, 13):
+        assert ask(Question(Action.START, waiting, "x")).next_steps[1:] == (
+            off_of_u,
+            f"Then start 13{', which led last: of those that crashed it has most' * (waiting == 13)}"
+            f"{' first, which led last' * (waiting != 13)}: kraft-audit recover-plan x",
+        )
+
+
+def test_a_member_that_stopped_in_order_starts_with_unclean_election_on(build: HistoryBuilder) -> None:
+    build.three_nodes().feature("eligible.leader.replicas.version", 1).brokers(11, 12, 13)
+    build.config("TOPIC", "t", "unclean.leader.election.enable", "true", 8)
+    build.partition("t-0", 10, isr=[], elr=[13], leader=-1, replicas=[11, 12, 13])
+    for offset, broker in enumerate((11, 12, 13), 30):
+        build.broker(broker, offset, in_controlled_shutdown=True).broker(broker, offset + 10, fenced=True)
+    build.partition("t-0", 50, isr=[], elr=[13], leader=-1, replicas=[11, 12, 13])
+    assert order_of_starts(build.history()).at_risk == ()
 
 
 def test_without_a_quorum_no_order_is_printed(crashed: HistoryBuilder) -> None:

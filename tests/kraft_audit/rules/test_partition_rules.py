@@ -13,6 +13,8 @@ from tests.builders.facts import facts, stands_before
 from tests.builders.histories import T0, HistoryBuilder
 from tests.builders.partition_stories import PARTITION_STORIES, config, state, then
 
+UNCLEAN_OFF = "turn unclean election off before any start, then"
+
 
 def test_kp012_not_between_times_at_both_ends_of_what_64_bits_hold(build: HistoryBuilder) -> None:
     build.partition("t-0", 0, "created")
@@ -263,8 +265,8 @@ def test_kp002_names_who_must_come_back_first(build: HistoryBuilder) -> None:
         # The last leader came back uncleanly: only who is left in the ELR is eligible.
         ([12], False, "bring broker 12 back first"),
         ([11, 12], False, "bring broker 11 or 12 back first"),
-        ([12, 13], True, "bring broker 13, which led last, back before 11, as unclean election is on"),
-        ([11, 12, 13], True, "bring broker 13, which led last, back first"),
+        ([12, 13], True, f"{UNCLEAN_OFF} bring broker 13, which led last, back before 11"),
+        ([11, 12, 13], True, f"{UNCLEAN_OFF} bring broker 13, which led last, back first"),
     ],
 )
 def test_who_must_come_back_first_is_eligible_and_before_whom(
@@ -273,7 +275,17 @@ def test_who_must_come_back_first_is_eligible_and_before_whom(
     build.config("TOPIC", "t", "unclean.leader.election.enable", "true" if is_unclean else "false", 15)
     build.partition("t-0", 10).partition("t-0", 20, isr=[], elr=elr, last_known_elr=[13], leader=-1)
     (finding,) = build.raised("KP002")
-    assert finding.what_to_do.startswith(f"{begins}{'' if 'as un' in begins else ':'}")
+    assert finding.what_to_do.startswith(f"{begins}:")
+
+
+def test_a_member_that_stopped_in_order_leads_cleanly_though_unclean_election_is_on(build: HistoryBuilder) -> None:
+    build.three_nodes().brokers(11, 12, 13).config("TOPIC", "t", "unclean.leader.election.enable", "true", 8)
+    build.partition("t-0", 10).partition("t-0", 20, isr=[], elr=[13], last_known_elr=[13], leader=-1)
+    build.broker(13, 19, in_controlled_shutdown=True).broker(13, 21, fenced=True)
+    (finding,) = build.raised("KP002")
+    assert finding.what_to_do.startswith(
+        "bring broker 13, which led last, back before 11 or 12, as unclean election is on and whoever is live first"
+    )
 
 
 @pytest.mark.parametrize("enabled", [True, False])

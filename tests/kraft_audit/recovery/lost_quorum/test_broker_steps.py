@@ -58,6 +58,12 @@ def test_where_no_order_is_right_unclean_election_is_turned_off_first(moved: Res
     ]
 
 
+def test_unclean_election_goes_off_before_a_broker_starts_that_others_may_surpass(moved: Rescue) -> None:
+    first, *_ = broker_starts(moved, StartOrder((13, 12), at_risk=("a-0",)))
+    assert first.text.startswith("Before any broker starts, turn unclean election off for a.")
+    assert first.text.endswith("whatever its log holds, and others may hold more.")
+
+
 def test_a_broker_whose_log_dir_is_gone_is_named(moved: Rescue) -> None:
     start, _ = broker_starts(moved, StartOrder((11, 12), without_dir=((12, "t-0"),)))
     assert "Start broker 12 only with the log dir that holds t-0: with an empty one it loses all of it." in start.text

@@ -13,7 +13,7 @@ import pytest
 from tests.builders.captures import SMALL_CORPUS
 from tests.builders.commands import Command
 from tests.builders.feature_logs import FeatureLog
-from tests.builders.printed_commands import commands_in
+from tests.builders.printed_commands import commands_in, echoed
 
 THREE = f"{SMALL_CORPUS}/divergence/12-after-truncation"
 """A dynamic quorum of three led by node 1, and a broker whose partitions have one replica."""
@@ -183,7 +183,7 @@ def test_a_broker_stays_while_replica_lists_name_it(kraft_audit: Command) -> Non
     assert answer["verdict"] == "no"
     assert answer["reason"].startswith(f"{len(own)} partitions still count on broker 11: ")
     step = next(step for step in answer["next_steps"] if "echo " in step)
-    file = json.loads(shlex.split(step[step.index("echo ") :])[1])
+    file = json.loads(echoed(step))
     moved = {(each["topic"], each["partition"]): each["replicas"] for each in file["partitions"]}
     assert moved == {key: [broker for broker in replicas if broker != 11] for key, replicas in own.items()}
     assert any("kafka-cluster unregister" in step and "--id 11" in step for step in answer["next_steps"])
