@@ -214,7 +214,7 @@ class OpenedCluster:
         if chosen is None:
             raise self._no_capture(capture)
         try:
-            moment = moment_of(self.reading, rounds, chosen, tables, branch)
+            moment = moment_of(self.reading, chosen, tables, branch)
         except ValueError as problem:
             raise ChoiceError(self.root, f"cluster {self.title}: {problem}") from None
         if moment is None:

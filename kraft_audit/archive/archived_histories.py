@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from kraft_audit.archive.archived_captures import (
-    CAPTURES_BYTES,
     ArchivedCluster,
     CaptureKey,
     FindWhole,
@@ -120,7 +119,6 @@ def archived_histories(
     number: int = 0,
     dialect: str = Dialect.KIP853,
     defaults: Sequence[tuple[str, str]] = (),
-    captures_bytes: int = CAPTURES_BYTES,
     find_whole: FindWhole | None = None,
 ) -> list[ArchivedHistory]:
     """Each history among the captures of an archive, the newest first; the only one in the usual case.
@@ -135,7 +133,6 @@ def archived_histories(
         number=number,
         dialect=dialect,
         defaults=defaults,
-        captures_bytes=captures_bytes,
         find_whole=find_whole,
     )
     whole = put_together(tables)

@@ -252,12 +252,12 @@ def configurations_of(texts: Sequence[str] | None) -> dict[int, str]:
     return files
 
 
-def time_option(option: str, text: str) -> int:
+def since_option(text: str) -> int:
     """Milliseconds since the epoch of a time in ISO 8601, UTC where it names no zone. Raises UsageError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{option}: {text!r}: expected a time, for example 2026-11-24T08:00") from None
+        raise UsageError(f"--since: {text!r}: expected a time, for example 2026-11-24T08:00") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

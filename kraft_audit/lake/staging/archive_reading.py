@@ -137,16 +137,15 @@ def open_archive(
     lake: DeltaLake,
     cluster: LakeCluster,
     closed: ClosedPlans,
-    number: int = 0,
     *,
     root: str = "",
     find_whole: FindWhole | None = None,
 ) -> ArchivedCluster:
-    """One cluster of the archive, read as plan `number` would; `root` is put before the lake's address.
+    """One cluster of the archive; `root` is put before the lake's address.
 
     Raises InputError where the archive has nothing of it.
     """
-    return _history_of_archive(lake, cluster, closed, number, root, find_whole).cluster
+    return _history_of_archive(lake, cluster, closed, 0, root, find_whole).cluster
 
 
 def _history_of_archive(
