@@ -23,7 +23,7 @@ from kraft_audit.quorum.quorum_tables import quorum_rows, with_later_set
 from kraft_audit.quorum.rounds import newest_voters, proven_rounds
 from kraft_audit.quorum.static_voters import files_naming
 from kraft_audit.quorum.voter_history import STATIC
-from kraft_audit.replay.cluster_state import BranchName, ClusterState, Moment, Place, round_of_capture
+from kraft_audit.replay.cluster_state import BranchName, ClusterState, Moment, Place
 from kraft_audit.replay.driver import BranchLog, replay_branch
 from kraft_audit.tables.bronze import BRONZE
 from kraft_audit.tables.losses import LOSSES
@@ -493,12 +493,8 @@ class Cluster(OpenedCluster):
         """
         from kraft_audit.replay.branch_choice import plan_on_branch
 
-        rounds = proven_rounds(self.survey, self.plan)
-        chosen = round_of_capture(rounds, None if capture is None else self.capture_name(capture))
-        if chosen is None:
-            raise self._no_capture(capture)
         try:
-            plan, named = plan_on_branch(self.survey, self.plan, chosen, branch)
+            plan, named = plan_on_branch(self.survey, self.plan, self.chosen_round(capture), branch)
         except ValueError as problem:
             raise ChoiceError(self.root, f"cluster {self.title}: {problem}") from None
         cluster = type(self)(self._opened, plan, self.storage, self._key, self._archives)

@@ -21,7 +21,7 @@ from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, Selection
 from kraft_audit.capture.scanner import CHUNK_BYTES_MAX
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.ordered_reading import OrderedReading
-from kraft_audit.quorum.rounds import proven_rounds
+from kraft_audit.quorum.rounds import ProvenRound, proven_rounds
 from kraft_audit.reading import ClusterReading, ReadingSettings, read_survey
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_audit.replay.cluster_state import BranchName, Moment, branch_names, moment_of, round_of_capture
@@ -196,6 +196,14 @@ class OpenedCluster:
         with ClusterReading(self.plan, settings, keeps_records=False) as reading:
             yield from reading.bronze(frozenset(tables))
 
+    def chosen_round(self, capture: str | None) -> ProvenRound:
+        """The newest round of captures, or the one of that name. Raises ChoiceError where there is none."""
+        rounds = proven_rounds(self.reading.survey, self.plan)
+        chosen = round_of_capture(rounds, None if capture is None else self.capture_name(capture))
+        if chosen is None:
+            raise self._no_capture(capture)
+        return chosen
+
     def moment(
         self,
         capture: str | None = None,
@@ -209,12 +217,9 @@ class OpenedCluster:
         Raises ChoiceError where there is no such capture or branch, NoCanonicalLogError where its logs contradict each
         other.
         """
-        rounds = proven_rounds(self.reading.survey, self.plan)
-        chosen = round_of_capture(rounds, None if capture is None else self.capture_name(capture))
-        if chosen is None:
-            raise self._no_capture(capture)
+        chosen = self.chosen_round(capture)
         try:
-            moment = moment_of(self.reading, rounds, chosen, tables, branch)
+            moment = moment_of(self.reading, chosen, tables, branch)
         except ValueError as problem:
             raise ChoiceError(self.root, f"cluster {self.title}: {problem}") from None
         if moment is None:

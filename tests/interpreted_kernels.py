@@ -20,7 +20,6 @@ import google_crc32c
 from kraft_codec.kernels import memory, native
 
 ALL = (1 << 64) - 1
-SIGN = 1 << 63
 Function = Callable[..., Any]
 
 

@@ -253,17 +253,21 @@ class _Holdings:
         return bool((np.isin(place_of, between) & ~is_present).any())
 
 
+def different_rows(table: pa.Table, names: Sequence[str]) -> tuple[list[dict[str, Any]], Rows]:
+    """The different rows of these columns, and which of them each row is: rows of one reading are alike."""
+    codes = np.zeros(table.num_rows, np.int64)
+    for name in names:
+        encoded = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+        codes = codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        _, codes = np.unique(codes, return_inverse=True)
+    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    return table.select(list(names)).take(pa.array(first)).to_pylist(), which
+
+
 def _events(log: pa.Table) -> tuple[list[tuple[Stamp, Identity]], Rows]:
     """The different (stamp, replica) of some rows in time, and which of them each row is of."""
     names = ("plan", "captured_at_ms", "capture_number", "node_id", "directory_id", "root", "path")
-    # Rows of one reading are neighbours and alike: they become Python values once.
-    codes = np.zeros(log.num_rows, np.int64)
-    for name in names:
-        encoded = log.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
-        codes = codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
-        _, codes = np.unique(codes, return_inverse=True)
-    _, first, event_of = np.unique(codes, return_index=True, return_inverse=True)
-    rows = log.select(list(names)).take(pa.array(first)).to_pylist()
+    rows, event_of = different_rows(log, names)
     events = [(_stamp(row), identity_of(row)) for row in rows]
     order = sorted(range(len(events)), key=lambda number: (events[number][0], str(events[number][1])))
     place = np.empty(len(events), np.int64)

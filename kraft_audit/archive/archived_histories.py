@@ -6,22 +6,19 @@ Two logs count as one while all that was read of them joins them, as where an em
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from kraft_audit.archive.archived_captures import (
-    CAPTURES_BYTES,
     ArchivedCluster,
     CaptureKey,
-    FindWhole,
     accepted_captures,
-    archived_cluster,
     capture_key,
+    different_rows,
 )
 from kraft_audit.archive.runs import ArchiveTables
 from kraft_audit.capture.histories import split_histories
@@ -29,7 +26,6 @@ from kraft_audit.capture.plan import ClusterPlan, HistoryOf, HistorySummary, Rep
 from kraft_audit.capture.presence import PRESENT
 from kraft_audit.tables.bronze import BATCH_KEY
 from kraft_audit.tables.number_arrays import Mask
-from kraft_codec.schemas import Dialect
 
 _KEY_COLUMNS: Final = ("plan", "captured_at_ms", "capture_number", "root", "path")
 
@@ -59,14 +55,8 @@ class CaptureFilter:
 
 
 def _is_of(rows: pa.Table, captures: frozenset[CaptureKey]) -> Mask:
-    """Which rows are of one of these captures. Rows of one reading are alike: each different key is looked up once."""
-    codes = np.zeros(rows.num_rows, np.int64)
-    for name in _KEY_COLUMNS:
-        encoded = rows.column(name).combine_chunks().dictionary_encode()
-        codes = codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
-        _, codes = np.unique(codes, return_inverse=True)
-    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-    different = rows.select(list(_KEY_COLUMNS)).take(pa.array(first)).to_pylist()
+    """Which rows are of one of these captures."""
+    different, which = different_rows(rows, _KEY_COLUMNS)
     is_one = np.array([capture_key(row) in captures for row in different], bool)
     mask: Mask = is_one[which] if len(is_one) else np.zeros(0, bool)
     return mask
@@ -112,32 +102,12 @@ class ArchivedHistory:
 
 
 def archived_histories(
-    tables: ArchiveTables,
-    *,
-    location: str,
-    cluster_id: str,
-    name: str = "",
-    number: int = 0,
-    dialect: str = Dialect.KIP853,
-    defaults: Sequence[tuple[str, str]] = (),
-    captures_bytes: int = CAPTURES_BYTES,
-    find_whole: FindWhole | None = None,
+    tables: ArchiveTables, put_together: Callable[[ArchiveTables], ArchivedCluster]
 ) -> list[ArchivedHistory]:
     """Each history among the captures of an archive, the newest first; the only one in the usual case.
 
-    Raises InputError where the lake has nothing of the cluster, or not what was written.
+    `put_together` is `archived_cluster` with what is known of the cluster. Raises InputError as that does.
     """
-    put_together = partial(
-        archived_cluster,
-        location=location,
-        cluster_id=cluster_id,
-        name=name,
-        number=number,
-        dialect=dialect,
-        defaults=defaults,
-        captures_bytes=captures_bytes,
-        find_whole=find_whole,
-    )
     whole = put_together(tables)
     rows = tables.captures().to_pylist()
     places = {capture_key(row): row for row in rows}

@@ -53,6 +53,15 @@ class LogEnd:
     last_epoch: int
 
 
+def path_to(branches: Sequence[Branch], branch: int | None) -> list[int]:
+    """The branches from the first one to `branch`, each the parent of the next."""
+    path: list[int] = []
+    while branch is not None and branch not in path:
+        path.append(branch)
+        branch = branches[branch].parent
+    return path[::-1]
+
+
 class BranchTree:
     """The branches of all replicas, built window by window.
 

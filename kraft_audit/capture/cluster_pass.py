@@ -250,23 +250,24 @@ class ClusterPass:
         decoder = Decoder(self._decoder.dialect, None)
         for stored in copy.stored:
             chunk = self._store.chunk(stored)
-            decoded = DecodedBatches.unknown(len(chunk))
-            for numbers, records in decoder.batches(chunk, np.arange(len(chunk)), chunk.rows):
-                judge(decoded, numbers, records)
+            for records in self._judged(decoder, copy, chunk, DecodedBatches.unknown(len(chunk))):
                 self._emitter.undecodable(copy.replica, records)
-            for number in np.flatnonzero(decoded.status != OK).tolist():
-                self._emitter.refuse(copy.replica, chunk, int(chunk.rows[number]), decoded, number)
+
+    def _judged(self, decoder: Decoder, copy: SnapshotCopy, chunk: Chunk, decoded: DecodedBatches) -> Iterator[Records]:
+        """The records of a copy's chunk; `decoded` learns what cannot be decoded, and each such batch is refused."""
+        for numbers, records in decoder.batches(chunk, np.arange(len(chunk)), chunk.rows):
+            judge(decoded, numbers, records)
+            yield records
+        for number in np.flatnonzero(decoded.status != OK).tolist():
+            self._emitter.refuse(copy.replica, chunk, int(chunk.rows[number]), decoded, number)
 
     def _copy_records(
         self, copy: SnapshotCopy, stored: StoredBatches, decoded: DecodedBatches, *, is_archived: bool
     ) -> Iterator[TableRows]:
         chunk = stored.place if isinstance(stored.place, Chunk) else self._store.chunk(stored)
         batch_records = []
-        for numbers, records in self._decoder.batches(chunk, np.arange(len(chunk)), chunk.rows):
+        for records in self._judged(self._decoder, copy, chunk, decoded):
             batch_records.append(records)
-            judge(decoded, numbers, records)
             yield from self._record_rows(copy.replica, records, copy.source, is_archived=is_archived)
-        for number in np.flatnonzero(decoded.status != OK).tolist():
-            self._emitter.refuse(copy.replica, chunk, int(chunk.rows[number]), decoded, number)
         if self._keeps_records:
             self._store.keep_records(stored, batch_records, is_redacted=self._redacts)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from kraft_audit.capture.branches import Branch
+from kraft_audit.capture.branches import Branch, path_to
 from kraft_audit.capture.decoded_records import ControlRecord
 from kraft_audit.capture.survey import BranchEpoch, EarlierLog, Survey, SurveyedSnapshot, joined_epochs
 
@@ -45,11 +45,7 @@ class EarlierSurvey:
 
     def path(self, branch: int | None) -> list[int]:
         """The branches from the first one to `branch`, each the parent of the next."""
-        path: list[int] = []
-        while branch is not None:
-            path.append(branch)
-            branch = self.branches[branch].parent
-        return path[::-1]
+        return path_to(self.branches, branch)
 
     def as_json(self) -> dict[str, Any]:
         """Fields of plain values; `from_json` reads them."""

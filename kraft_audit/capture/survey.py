@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.capture.altered_batches import AlteredRun
-from kraft_audit.capture.branches import Branch, BranchTree, LogEnd
+from kraft_audit.capture.branches import Branch, BranchTree, LogEnd, path_to
 from kraft_audit.capture.continuity import run_begins
 from kraft_audit.capture.decoded_records import ControlRecord, DecodedBatches, Decoder, Records, controls_of
 from kraft_audit.capture.reconcile import DistinctBatches, Window
@@ -135,11 +135,7 @@ class Survey:
 
     def path(self, branch: int | None) -> list[int]:
         """The branches from the first one to `branch`, each the parent of the next."""
-        path: list[int] = []
-        while branch is not None and branch not in path:
-            path.append(branch)
-            branch = self.branches[branch].parent
-        return path[::-1]
+        return path_to(self.branches, branch)
 
     def common_to(self, first: int | None, second: int | None) -> int:
         """The end of the last branch on the way to both of these; 0 where none is."""

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -17,7 +16,7 @@ import typer
 from kraft_audit.commands.completion import captures, node_ids
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.text.output import Format
-from kraft_audit.text.readable import is_time, time_text
+from kraft_audit.text.readable import is_time, time_ms_of, time_text
 from kraft_codec.errors import InputError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -252,13 +251,12 @@ def configurations_of(texts: Sequence[str] | None) -> dict[int, str]:
     return files
 
 
-def time_option(option: str, text: str) -> int:
+def since_option(text: str) -> int:
     """Milliseconds since the epoch of a time in ISO 8601, UTC where it names no zone. Raises UsageError."""
     try:
-        moment = datetime.fromisoformat(text)
+        return time_ms_of(text)
     except ValueError:
-        raise UsageError(f"{option}: {text!r}: expected a time, for example 2026-11-24T08:00") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise UsageError(f"--since: {text!r}: expected a time, for example 2026-11-24T08:00") from None
 
 
 LAKE_PACKAGES: Final = ("deltalake", "pydantic")

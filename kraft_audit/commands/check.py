@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from kraft_audit.commands.arguments import JudgedLogs, rule_id, time_option
+from kraft_audit.commands.arguments import JudgedLogs, rule_id, since_option
 from kraft_audit.commands.completion import rule_ids
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.incident_rows import list_incidents
@@ -125,7 +125,7 @@ def check(
     from kraft_audit.rules.columns.needed_software import software_needed
 
     judge = logs.judge([rule_id(text) for text in rule] if rule else None)
-    since_ms = None if since is None else time_option("--since", since)
+    since_ms = None if since is None else since_option(since)
     by_rule = by_finding or in_full or show_all or bool(rule)
     if by_incident and (by_rule or output in FINDINGS_ONLY):
         raise UsageError("--incidents lists no findings: leave out --findings, --rule, --full, --all, sarif and ocsf")

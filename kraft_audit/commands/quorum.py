@@ -305,9 +305,7 @@ def status_lines(quorum: QuorumDescription) -> list[str]:
         "MaxFollowerLag": _max_follower_lag(quorum),
         "MaxFollowerLagTimeMs": 0 if [voter.voter_id for voter in quorum.voters] == [quorum.leader_id] else -1,
         "CurrentVoters": _nodes([_voter(voter) for voter in quorum.voters]),
-        "CurrentObservers": _nodes(
-            [_node(row["node_id"], row["directory_id"]) for row in _of_role(quorum, "observer")]
-        ),
+        "CurrentObservers": _nodes([_node(row["node_id"], row["directory_id"]) for row in _observers(quorum)]),
     }
     return [neutral(f"{name + ':':<{LABEL_CHARACTERS}}{value}") for name, value in fields.items()]
 
@@ -324,7 +322,7 @@ def replication_lines(quorum: QuorumDescription) -> list[str]:
     for node_id, directory_id in sorted(voters, key=lambda voter: (voter[0] != leader_id, voter[0])):
         status = "Leader" if node_id == leader_id else "Follower"
         rows.append(_row(node_id, directory_id, _end(by_node.get(node_id)), leader_end, status))
-    for row in _of_role(quorum, "observer"):
+    for row in _observers(quorum):
         rows.append(_row(row["node_id"], row["directory_id"], _end(row), leader_end, "Observer"))
     widths = [max(len(row[place]) for row in rows) for place in range(len(REPLICATION_HEADER))]
     return ["".join(f"{neutral(cell):<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
@@ -358,8 +356,8 @@ def _max_follower_lag(quorum: QuorumDescription) -> int:
     return NOT_CAPTURED if NOT_CAPTURED in (leader_end, *theirs) or not theirs else leader_end - min(theirs)
 
 
-def _of_role(quorum: QuorumDescription, role: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [row for row in quorum.replicas if row["role"] == role]
+def _observers(quorum: QuorumDescription) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [row for row in quorum.replicas if row["role"] == "observer"]
     return sorted(rows, key=lambda row: row["node_id"])
 
 

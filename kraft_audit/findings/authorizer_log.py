@@ -73,7 +73,6 @@ class AuthorizerLog:
     requests: tuple[AllowedRequest, ...]
     sources: tuple[dict[str, Any], ...] = ()
     line_count: int = 0
-    denied_count: int = 0
     allowed_count: int = 0
     unread_count: int = 0
     zone: tzinfo = UTC
@@ -86,17 +85,16 @@ def read_authorizer_logs(paths: Sequence[Path], zone: tzinfo = UTC) -> Authorize
     """
     requests: list[AllowedRequest] = []
     sources = []
-    lines = denied = allowed = unread = 0
+    lines = allowed = unread = 0
     for file in _files(paths):
         counted = _Reader(zone)
         sources.append(counted.read(file))
         requests += counted.requests
-        lines, denied = lines + counted.lines, denied + counted.denied
-        allowed, unread = allowed + counted.allowed, unread + counted.unread
+        lines, allowed, unread = lines + counted.lines, allowed + counted.allowed, unread + counted.unread
     if not lines:
         raise InputError(", ".join(map(str, paths)), "no line of Kafka's authorizer log: 'Principal = … is Allowed …'")
     requests.sort(key=attrgetter("time_ms"))
-    return AuthorizerLog(tuple(requests), tuple(sources), lines, denied, allowed, unread, zone)
+    return AuthorizerLog(tuple(requests), tuple(sources), lines, allowed, unread, zone)
 
 
 def time_zone(text: str) -> tzinfo:
@@ -151,7 +149,7 @@ class _Reader:
     def __init__(self, zone: tzinfo) -> None:
         self.zone = zone
         self.requests: list[AllowedRequest] = []
-        self.lines = self.denied = self.allowed = self.unread = 0
+        self.lines = self.allowed = self.unread = 0
         self._seconds: dict[tuple[str, str | None], int | None] = {}
 
     def read(self, path: Path) -> dict[str, Any]:
@@ -183,7 +181,6 @@ class _Reader:
             return
         self.lines += 1
         if match["verdict"] == "Denied":
-            self.denied += 1
             return
         self.allowed += 1
         if match["request"] not in ADMIN_REQUESTS:

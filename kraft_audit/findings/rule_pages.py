@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kraft_audit.rules.registry import rules
-from kraft_audit.rules.rule_model import Rule, RuleSettings
+from kraft_audit.rules.rule_model import Rule
 from kraft_audit.text.wrapping import wrapped
 
 WIDTH: Final = 110
@@ -42,16 +42,15 @@ def rule_rows() -> list[dict[str, Any]]:
     ]
 
 
-def explanation(rule: Rule, thresholds: RuleSettings | None = None, width: int = WIDTH) -> list[str]:
-    """A rule in a few lines of at most so many characters; thresholds as set, defaults where not."""
+def explanation(rule: Rule, width: int = WIDTH) -> list[str]:
+    """A rule in a few lines of at most so many characters, with the defaults of its thresholds."""
     part = functools.partial(_paragraph, width=width)
     lines = [f"{rule.id} {rule.name}   {rule.severity.value}", ""]
     lines += part("when", rule.text.raised_when)
     lines += part("why", rule.text.why)
     lines += part("do", rule.text.what_to_do)
     for threshold in rule.thresholds:
-        value = (thresholds or {}).get(threshold.name, threshold.default)
-        lines += part("set", f"{threshold.name} = {value} (conf/rules.yaml): {threshold.comment}")
+        lines += part("set", f"{threshold.name} = {threshold.default} (conf/rules.yaml): {threshold.comment}")
     for text in rule.text.false_positives:
         lines += part("but", text)
     lines += part("needs", ", ".join(rule.needs))

@@ -150,9 +150,9 @@ def labelled_sql(name: str, reference: TableReference) -> str:
     return _part("labelled", columns=columns, table=reference(name), clusters=newest)
 
 
-def gold_view_sql(name: str, reference: TableReference, closed: ClosedPlans | None = None) -> str:
+def gold_view_sql(name: str, reference: TableReference) -> str:
     """One of GOLD_VIEWS, in every engine; the gold tables that it reads must be there. Raises KeyError."""
-    texts = _ViewTexts(reference, closed)
+    texts = _ViewTexts(reference, None)
     canonical_epochs = f"SELECT * FROM ({texts.of(LEADER_EPOCHS.name)}) AS epochs WHERE canonical"  # noqa: S608  # ours
     gold = {table: reference(table) for table in GOLD if table != CLUSTERS.name}
     return sql_file(

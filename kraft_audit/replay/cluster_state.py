@@ -109,7 +109,6 @@ class Moment:
 
     log: BranchLog
     capture: str
-    other_captures: tuple[str, ...]
     end_offset: int
     low: int
     low_epoch: int
@@ -275,7 +274,6 @@ class HeldBranch:
 
 def moment_of(
     reading: ClusterReading,
-    rounds: Sequence[ProvenRound],
     chosen: ProvenRound,
     tables: frozenset[str],
     branch: BranchName | None = None,
@@ -298,8 +296,7 @@ def moment_of(
         end_offset, why = snapshot.end_offset, _beyond_text(survey, furthest, snapshot)
     else:
         return None
-    others = tuple(each.capture for each in rounds if each is not chosen)
-    return Moment(log, chosen.capture, others, end_offset, interval.low, interval.low_epoch, why)
+    return Moment(log, chosen.capture, end_offset, interval.low, interval.low_epoch, why)
 
 
 def branch_names(survey: Survey, chosen: ProvenRound) -> list[str]:

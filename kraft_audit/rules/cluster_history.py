@@ -40,9 +40,8 @@ INPUTS: Final = (
     "records",
     *(name for name in SILVER if name != EXPOSURE_CHANGES.name),
 )
-"""The tables that rules read; of `records` only the rows of RECORD_TYPES are needed. Exposures they find in
+"""The tables that rules read; of `records` only those of transactions are needed. Exposures they find in
 `partition_changes`, among whatever else happened. What several disks hold alike stands once in `batches`."""
-RECORD_TYPES: Final = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 BEGUN_BY: Final = (
@@ -194,10 +193,6 @@ class ClusterHistory:
             self._shared[key] = make()
         value: _Value = self._shared[key]
         return value
-
-    def forget(self) -> None:
-        """Frees what was derived; it is derived again when it is asked for."""
-        self._shared.clear()
 
     @property
     def unknown_from(self) -> int | None:

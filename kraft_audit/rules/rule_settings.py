@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from kraft_audit.rules.registry import find_rule, rules
 from kraft_audit.rules.rule_model import FOR_EVER, LOSS, Finding, RuleSettings, Status, Threshold, Waiver
+from kraft_audit.text.readable import time_ms_of
 from kraft_audit.text.text_files import YamlError, parse_yaml
 
 THRESHOLD_MAX: Final = 10**15
@@ -168,12 +169,10 @@ def _before_ms(value: Any, key: str, source: str) -> int | None:
     """The time before which a waived finding began, in milliseconds; UTC where it names no zone."""
     if value is None:
         return None
-    expected = "a time such as 2027-01-31T12:00:00Z"
     try:
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        return time_ms_of(str(value))
     except ValueError:
-        raise RuleSettingsError(source, key, value, expected) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise RuleSettingsError(source, key, value, "a time such as 2027-01-31T12:00:00Z") from None
 
 
 def _expected(name: str) -> str:

@@ -36,6 +36,12 @@ def moment_of(time_ms: int) -> datetime | None:
     return datetime.fromtimestamp(time_ms // 1000, UTC) if is_time(time_ms) else None
 
 
+def time_ms_of(text: str) -> int:
+    """Milliseconds since the epoch of a time in ISO 8601, UTC where it names no zone. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 def when(time_ms: int, since_ms: int | None = None) -> str:
     """A time as people read it: with its day, or without where it is the day of `since_ms`."""
     moment = moment_of(time_ms)

@@ -16,7 +16,7 @@ from typing import IO, Final
 from kraft_audit.text.output import neutral
 from kraft_audit.text.readable import plural
 from kraft_audit.text.terminal import COLUMNS_UNKNOWN, line_columns
-from kraft_audit.text.watched_work import BytesRead, watched_by
+from kraft_audit.text.watched_work import BytesRead, watched_in_turn
 
 SHOWN_AFTER_S: Final = 2.0
 SHOWN_AGAIN_AFTER_S: Final = 1.0
@@ -113,20 +113,9 @@ def status_line(stream: IO[str], what: str = "") -> Iterator[None]:
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield
         return
-    line, is_over = StatusLine(stream, what=what), threading.Event()
-
-    def draw() -> None:
-        delay_s = SHOWN_AFTER_S
-        while not is_over.wait(delay_s):
-            line.update()
-            delay_s = UPDATE_S
-
-    thread = threading.Thread(target=draw, name="status line", daemon=True)
-    with watched_by(line):
-        thread.start()
-        try:
+    line = StatusLine(stream, what=what)
+    try:
+        with watched_in_turn(line, line.update, SHOWN_AFTER_S, UPDATE_S):
             yield
-        finally:
-            is_over.set()
-            thread.join()
-            line.erase()
+    finally:
+        line.erase()

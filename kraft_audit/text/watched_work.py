@@ -6,7 +6,8 @@ that costs a call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -50,6 +51,27 @@ def watched_by(new: Watcher | None) -> Iterator[None]:
         yield
     finally:
         _watcher = before
+
+
+@contextmanager
+def watched_in_turn(new: Watcher, turn: Callable[[], None], first_s: float, every_s: float) -> Iterator[None]:
+    """As `watched_by`, while a thread takes its turn again and again: after `first_s`, then `every_s`."""
+    is_over = threading.Event()
+
+    def take_turns() -> None:
+        delay_s = first_s
+        while not is_over.wait(delay_s):
+            turn()
+            delay_s = every_s
+
+    thread = threading.Thread(target=take_turns, name="watched work", daemon=True)
+    with watched_by(new):
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
 
 def expect(clusters: int, size_bytes: int) -> None:

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from kraft_codec.records.message import SecretSpan
 from kraft_codec.records.record import MetadataRecord, read_metadata_value
-from kraft_codec.schemas import METADATA_BY_NAME, Field, Type
+from kraft_codec.schemas import Field, Type
 
 KEY_BYTES_MIN: Final = 16
 SHORT_BYTES_BELOW: Final = 8
@@ -146,11 +146,6 @@ def redact_value(redactor: Redactor, value: bytearray) -> MetadataRecord:
         is_text = span.field is not None and span.field.type is Type.STRING
         redactor.overwrite(value, span.position, span.length_bytes, is_text=is_text, subject=subject)
     return read_metadata_value(value) if secrets else record
-
-
-def messages_with_secrets() -> frozenset[int]:
-    """The apiKeys of the records that have a field marked as secret."""
-    return frozenset(m.number for m in METADATA_BY_NAME.values() if any(field.secret for field in m.fields))
 
 
 def _stretched(digest: bytes, length: int) -> bytes:

@@ -10,8 +10,8 @@ from typing import Final
 
 from tests.builders.admin_calls import SUPER_USER, USERS, AdminCall
 from tests.builders.kafka_jars import class_path
-from tests.builders.kafka_tools import free_port
 from tests.builders.one_kafka import CLUSTER_ID, JAVA
+from tests.builders.ports import free_port
 
 LOG4J: Final = ("log4j-slf4j-impl-2.25.4", ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",))
 """What connects the release's slf4j with its log4j: Kafka's own scripts have it, its published jars do not need it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,12 +14,6 @@ from kraft_engine.brokers.image import METADATA_VERSION, Image
 from kraft_engine.world.processes import Process
 
 PATIENCE_S = 150
-
-
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return int(opened.getsockname()[1])
 
 
 def read_by_kafka(classpath: str, folders: list[Path]) -> list[list[str]]:

@@ -113,6 +113,43 @@ def copy_aged() -> Callable[[Path, Path], None]:
     return copy
 
 
+def written_at(folder: Path, when_s: float) -> None:
+    """Gives every file of a folder the same time."""
+    for file in filter(Path.is_file, folder.rglob("*")):
+        os.utime(file, (when_s,) * 2)
+
+
+def replace_live(live: Path, capture: Path, number: int) -> None:
+    """Live dirs become what a capture holds, as time did it; `number` tells the times of captures apart."""
+    shutil.rmtree(live, ignore_errors=True)
+    shutil.copytree(capture, live)
+    written_at(live, 1_700_000_000.5 + number)
+
+
+def captures_of(scenario: Path) -> list[Path]:
+    """The captures of a scenario in the order in which they were taken."""
+    return sorted(path for path in scenario.iterdir() if (path / "node-1").is_dir())
+
+
+@pytest.fixture
+def in_steps_and_whole(
+    tmp_path: Path, make_fleet: Callable[..., FleetSettings], copy_aged: Callable[[Path, Path], None],
+    without_spark: ModuleType,
+) -> Callable[[str, list[Path]], tuple[str, str]]:  # fmt: skip
+    """Runs over captures that arrive one by one, and one run over all of them; the two lakes."""
+
+    def run(name: str, captures: list[Path]) -> tuple[str, str]:
+        roots: list[Path | str] = []
+        for capture in captures:
+            copy_aged(capture, tmp_path / "logs" / capture.name)
+            roots.append(tmp_path / "logs" / capture.name)
+            assert without_spark.run(make_fleet({name: roots}, lake="steps")).failed == {}
+        assert without_spark.run(make_fleet({name: roots}, lake="whole")).failed == {}
+        return str(tmp_path / "steps"), str(tmp_path / "whole")
+
+    return run
+
+
 def _rows(lake: DeltaLake, table: str, closed: ClosedPlans, but: frozenset[str]) -> list[str]:
     found = lake.query(f"SELECT * FROM {table} WHERE {closed.where()}", table)  # noqa: S608
     remaining = [name for name in LAKE_TABLES[table].column_names if name not in WHEN | but]

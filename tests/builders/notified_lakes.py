@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +20,7 @@ from kraft_audit.lake.ledger_state import ClusterOutcome, Manifest, PlannedClust
 from kraft_audit.lake.settings import ClusterSettings
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import FINDINGS, INCIDENTS, SITUATIONS
+from tests.builders.http_store import Answer, Request, http_server
 
 MakePlan = Callable[..., ClusterPlan]
 
@@ -125,30 +124,16 @@ class Listener:
 @contextlib.contextmanager
 def listener() -> Iterator[Listener]:
     found = Listener("")
-    lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                status = 503 if found.refuse else 202
-                found.refuse -= status == 503
-                if status == 202:
-                    found.bodies.append(body)
-                    found.headers.append(self.headers["Idempotency-Key"])
-            self.send_response(status)
-            self.end_headers()
+    def take(request: Request) -> Answer:
+        if found.refuse:
+            found.refuse -= 1
+            return 503, {}, b""
+        found.bodies.append(json.loads(request.body))
+        found.headers.append(request.headers.get("idempotency-key", ""))
+        return 202, {}, b""
 
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    found.url = f"http://127.0.0.1:{server.server_address[1]}/secret-path"
-    try:
+    with http_server() as server:
+        server.routes["POST /secret-path"] = take
+        found.url = f"{server.url}/secret-path"
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tests.builders.kafka_tools import free_port
+from tests.builders.ports import free_port
 from tests.builders.printed_scripts import Call
 
 CLUSTER_ID: Final = "1J9o0OHjczjslRjLY5Qr2g"

@@ -83,12 +83,6 @@ def history_of(plan: ClusterPlan, **settings: Any) -> ClusterHistory:
         return read_history(ordered)
 
 
-def history_as_numbered(plan: ClusterPlan, **settings: Any) -> ClusterHistory:
-    """The history of a whole plan, its captures in the order that they have."""
-    with ClusterReading(plan, ReadingSettings(**settings)) as reading:
-        return read_history([reading])
-
-
 def typed_rows(plan: ClusterPlan, record_type: str, **settings: Any) -> Iterator[pa.RecordBatch]:
     """The records of one type with typed columns."""
     with ClusterReading(plan, ReadingSettings(**settings), keeps_records=False) as reading:

@@ -24,7 +24,6 @@ HOSTILE_NAMES = (
     "\u202eevil",
 )
 """Names that Kafka takes for users, groups, client ids, principals and transactional ids."""
-BROKER_DEFAULT = ("BROKER", "")
 TYPES = {"TOPIC": 2, "BROKER": 4, "CLIENT_METRICS": 16, "GROUP": 32}
 
 

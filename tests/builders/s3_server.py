@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.builders.kafka_tools import free_port
+from tests.builders.ports import free_port, wait_for_port
 
 
 @contextlib.contextmanager
@@ -24,9 +22,12 @@ def s3_server(monkeypatch: pytest.MonkeyPatch, bucket: str) -> Iterator[tuple[An
     port = free_port()
     usual = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
     }
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
@@ -35,12 +36,7 @@ def s3_server(monkeypatch: pytest.MonkeyPatch, bucket: str) -> Iterator[tuple[An
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        wait_for_port(port)
         client = boto3.client("s3")
         client.create_bucket(Bucket=bucket)
         yield client, port

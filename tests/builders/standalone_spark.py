@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,25 +16,10 @@ import pyspark
 import pytest
 
 from kraft_audit.spark.session import use_java
+from tests.builders.ports import free_port, wait_for_port
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 SECONDS_TO_START: Final = 90
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(port: int) -> None:
-    deadline = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise TimeoutError(f"nothing listens on port {port} after {SECONDS_TO_START} s")
 
 
 @contextmanager
@@ -69,7 +53,7 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory, spark_environment: di
     address = f"spark://127.0.0.1:{port}"
     own = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(pages))
     with started(folder, spark_environment, "master.Master", *own):
-        wait_for(port)
+        wait_for_port(port, SECONDS_TO_START)
         workers = [free_port(), free_port()]
         limits = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(folder))
         first = ("--port", str(workers[0]), "--webui-port", str(free_port()), *limits, address)
@@ -79,5 +63,5 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory, spark_environment: di
             started(folder, spark_environment, "worker.Worker", *second),
         ):
             for worker in workers:
-                wait_for(worker)
+                wait_for_port(worker, SECONDS_TO_START)
             yield address

@@ -29,6 +29,7 @@ from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.report.site import page_of
 from kraft_audit.tables.gold import CLUSTER_HEALTH, GOLD, OPEN_FINDINGS, SEVERITIES
 from kraft_audit.tables.silver import LEADER_EPOCHS, REPLAYS, WATERMARKS
+from tests.builders.lakes import write_fleet
 
 Answers = dict[str, Any]
 """Answers by question; a question that a surface does not answer is missing."""
@@ -114,13 +115,10 @@ class AskedLake:
 
 
 def lake_of(paths: Mapping[str, Path], folder: Path) -> AskedLake:
-    lake, site, fleet = folder / "lake", folder / "site", folder / "fleet.yaml"
-    clusters = [{"name": name, "paths": [str(path)]} for name, path in paths.items()]
-    keys = {"lake": str(lake), "redaction_key_file": str(folder / "key"), "clusters": clusters}
-    fleet.write_text(yaml.safe_dump(keys))
-    _, as_json = printed("run", str(fleet), "--engine", "local", "--output", "json")
-    assert printed("report", str(lake), "--out", str(site))[0] == 0
-    return AskedLake(str(lake), site, json.loads(as_json))
+    lake, site = write_fleet(folder, {name: [path] for name, path in paths.items()}).lake, folder / "site"
+    _, as_json = printed("run", str(folder / "fleet.yaml"), "--engine", "local", "--output", "json")
+    assert printed("report", lake, "--out", str(site))[0] == 0
+    return AskedLake(lake, site, json.loads(as_json))
 
 
 def of_lake(asked: AskedLake, folder: Path) -> Iterator[tuple[str, str, Answers]]:

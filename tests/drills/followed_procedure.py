@@ -26,7 +26,6 @@ LEADS: Final = re.compile(
     r"LeaderId is ([0-9]+), LeaderEpoch above ([0-9]+), HighWatermark above ([0-9]+), "
     r"CurrentVoters node ([0-9]+) alone;"
 )
-COPIED: Final = re.compile(r"what is in (\S+) to a new empty folder on host 127\.0\.0\.1[, ].* set (\S+) in .+ to")
 VOTER_IDS: Final = re.compile(r'"id": ?([0-9]+)|\[([0-9]+)\]')
 """In CurrentVoters; before 3.9 it is a list of ids."""
 PASSWORDS: Final = re.compile(r"PASSWORD_OF_(\w+)")

@@ -116,37 +116,46 @@ def preloaded(what: str, logs: Path, folder: Path, points: int, seed: int, root:
 
 
 def lake_survives(logs: Path, folder: Path, points: int, chance: random.Random) -> Outcome:
-    """Runs into a fresh lake with one fault each; the run after it must bring what an undisturbed one brings."""
-    outcome = Outcome()
-    number = 0
+    """Runs into a fresh lake with one fault each."""
 
     def fresh() -> FleetSettings:
-        nonlocal number
-        number += 1
-        return fleet_of(logs, folder, str(number))
+        fleet = fleet_of(logs, folder, "fresh")
+        shutil.rmtree(fleet.lake, ignore_errors=True)
+        return fleet
 
+    return _survives(fresh, run, lake_hash, points, chance)
+
+
+def _survives(
+    fresh: Callable[[], FleetSettings],
+    work: Callable[[FleetSettings], Any],
+    hash_of: Callable[[str], object],
+    points: int,
+    chance: random.Random,
+) -> Outcome:
+    """Runs on a fresh lake with one fault each; the run after it must bring what an undisturbed one brings."""
+    outcome = Outcome()
     undisturbed = fresh()
-    run(undisturbed)
-    expected = lake_hash(undisturbed.lake)
+    work(undisturbed)
+    expected = hash_of(undisturbed.lake)
     for fault in OF_A_LAKE:
         counting = fresh()
-        with_fault(Path(counting.lake), 0, fault, lambda fleet=counting: run(fleet))
+        with_fault(Path(counting.lake), 0, fault, lambda fleet=counting: work(fleet))
         outcome.calls[fault.name] = calls = DISARM()
         for nth in spread(calls, points, chance):
             fleet = fresh()
-            problem = with_fault(Path(fleet.lake), nth, fault, lambda fleet=fleet: run(fleet))
+            problem = with_fault(Path(fleet.lake), nth, fault, lambda fleet=fleet: work(fleet))
             outcome.faults[fault.name] += 1
             outcome.ended[type(problem).__name__ if problem else "as if nothing had been"] += 1
             if problem is not None and not isinstance(problem, InputError | StageError):
                 outcome.say(fault, nth, traced(problem))
             try:
-                failed = run(fleet).failed
+                failed = work(fleet).failed
             except Exception as again:
                 outcome.say(fault, nth, f"the next run: {traced(again)}")
                 continue
-            if failed or lake_hash(fleet.lake) != expected:
+            if failed or hash_of(fleet.lake) != expected:
                 outcome.say(fault, nth, f"other tables after the next run, {failed}")
-            shutil.rmtree(fleet.lake)
     return outcome
 
 
@@ -183,20 +192,13 @@ def _no_session() -> Any:
 def _gold_survives(
     logs: Path, folder: Path, points: int, chance: random.Random, step: Step, session: Callable[[], Any]
 ) -> Outcome:
-    """One gold step on copies of a lake, with one fault each; the next run must bring what an undisturbed one did."""
-    outcome = Outcome()
+    """One gold step on copies of a lake, with one fault each."""
     closed = fleet_of(logs, folder, "closed")
     run(closed)
 
-    def gold(fleet: FleetSettings, only: Step) -> None:
+    def gold(fleet: FleetSettings, only: Step = step) -> Any:
         lake = DeltaLake(fleet.lake)
-        Run(
-            fleet,
-            lake,
-            _nothing_to_stage,
-            lambda _: None,
-            spark_gold(fleet, lake, session),
-        ).one_step(only)
+        return Run(fleet, lake, _nothing_to_stage, lambda _: None, spark_gold(fleet, lake, session)).one_step(only)
 
     if step is Step.RISK:
         gold(closed, Step.FINDINGS)
@@ -207,28 +209,7 @@ def _gold_survives(
         shutil.copytree(closed.lake, fleet.lake)
         return fleet
 
-    undisturbed = fresh()
-    gold(undisturbed, step)
-    expected = gold_hash(undisturbed.lake)
-    for fault in OF_A_LAKE:
-        counting = fresh()
-        with_fault(Path(counting.lake), 0, fault, lambda fleet=counting: gold(fleet, step))
-        outcome.calls[fault.name] = calls = DISARM()
-        for nth in spread(calls, points, chance):
-            fleet = fresh()
-            problem = with_fault(Path(fleet.lake), nth, fault, lambda fleet=fleet: gold(fleet, step))
-            outcome.faults[fault.name] += 1
-            outcome.ended[type(problem).__name__ if problem else "as if nothing had been"] += 1
-            if problem is not None and not isinstance(problem, InputError):
-                outcome.say(fault, nth, traced(problem))
-            try:
-                gold(fleet, step)
-            except Exception as again:
-                outcome.say(fault, nth, f"the next run: {traced(again)}")
-                continue
-            if gold_hash(fleet.lake) != expected:
-                outcome.say(fault, nth, "other tables after the next run")
-    return outcome
+    return _survives(fresh, gold, gold_hash, points, chance)
 
 
 def _nothing_to_stage(number: int) -> Manifest:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.builders.kafka_tools import free_port
+from tests.builders.ports import free_port
 
 CLUSTER_ID: Final = "SPA6Lw-19VaaSAxl6jMkhw"
 CONTROLLERS: Final = (1, 2, 3)

@@ -6,6 +6,7 @@ from tests.builders.kafka_oracles import oracles, sample_lines, to_columns
 from tests.builders.lakes import (
     archived,
     copy_aged,
+    in_steps_and_whole,
     lake_hash,
     make_fleet,
     make_plan,

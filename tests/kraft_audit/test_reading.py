@@ -24,9 +24,10 @@ from kraft_codec.file_names import snapshot_name
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage import opener
-from kraft_codec.storage.random_access import Buffer, RandomAccess, Storage
+from kraft_codec.storage.random_access import Storage
 from tests.builders.commands import Command
 from tests.builders.logs import NOW_MS, Log, write_node
+from tests.builders.observed_storage import observed
 from tests.builders.readings import branch_windows, snapshot_windows, survey_of
 
 KEY = b"k" * 32
@@ -43,22 +44,10 @@ class CountedStorages:
         self.read_bytes = 0
 
     def __call__(self, root: str | os.PathLike[str], **more: object) -> Storage:
-        storage = self.opens(root, **more)
-        opened = storage.open
+        return observed(self.opens(root, **more), self._count)
 
-        def open_file(path: str, planned_size_bytes: int | None = None) -> RandomAccess:
-            file = opened(path, planned_size_bytes)
-            read = file.read_into
-
-            def read_into(position: int, buffer: Buffer) -> None:
-                self.read_bytes += len(buffer)
-                read(position, buffer)
-
-            file.read_into = read_into  # type: ignore[method-assign]
-            return file
-
-        storage.open = open_file  # type: ignore[method-assign]
-        return storage
+    def _count(self, call: str, _: str, length_bytes: int) -> None:
+        self.read_bytes += length_bytes if call == "read" else 0
 
 
 def config(log: Log, value_bytes: int, number: int) -> bytes:

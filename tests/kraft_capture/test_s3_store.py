@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +17,7 @@ from kraft_codec.files.discovery import discover
 from kraft_codec.storage.opener import open_storage
 from tests.builders.http_store import HttpServer
 from tests.builders.live_log import LiveLog, StoreWitness
+from tests.builders.s3_server import s3_server
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "secret"}
 
@@ -87,63 +83,30 @@ def test_another_region_is_named_and_not_followed(server: HttpServer) -> None:
         s3_store(server).put("object", b"data")
 
 
-@pytest.fixture
-def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    pytest.importorskip("moto.server")
-    boto3 = pytest.importorskip("boto3")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    usual = {
-        **KEYS,
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    for name, value in usual.items():
-        monkeypatch.setenv(name, value)
-    try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        boto3.client("s3").create_bucket(Bucket="captures")
-        yield "captures"
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.ci
-def test_a_log_in_a_real_s3_server(moto: str, tmp_path: Path) -> None:
+def test_a_log_in_a_real_s3_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What boto reads from the bucket is the log."""
-    import boto3
-
-    log = LiveLog(tmp_path / "node")
-    log.append(20)
-    arguments = ["--log-dirs", str(log.folder), "--to", f"s3://{moto}/kraft", "--state", str(tmp_path / "state")]
-    for _ in range(2):
-        assert main([*arguments, "--once", "--durable"]) == 0
-        log.append(5)
-    client = boto3.client("s3")
-    for each in client.list_objects_v2(Bucket=moto)["Contents"]:
-        target = tmp_path / "read" / each["Key"]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(client.get_object(Bucket=moto, Key=each["Key"])["Body"].read())
-    (cluster,) = (tmp_path / "read" / "kraft").iterdir()
-    (replica,) = cluster.iterdir()
-    witness = StoreWitness(replica)
-    witness.check()
-    generation, newest = witness.newest()
-    assert witness.log(generation, newest) == log.batches[:25]
-    assert newest["passes"]["log_not_before_ms"][0] is None
-    assert newest["passes"]["log_not_before_ms"][1] is not None
-    with open_storage(f"s3://{moto}/kraft") as storage:
-        (captured,) = discover(storage).replicas
-        (segment,) = [file for file in captured.files if file.name.endswith(".log")]
-        assert storage.read_small(segment.path) == b"".join(batch.data for batch in log.batches[:25])
-        assert storage.medium(captured.path) == "object_store"
+    with s3_server(monkeypatch, "captures") as (client, _):
+        log = LiveLog(tmp_path / "node")
+        log.append(20)
+        arguments = ["--log-dirs", str(log.folder), "--to", "s3://captures/kraft", "--state", str(tmp_path / "state")]
+        for _ in range(2):
+            assert main([*arguments, "--once", "--durable"]) == 0
+            log.append(5)
+        for each in client.list_objects_v2(Bucket="captures")["Contents"]:
+            target = tmp_path / "read" / each["Key"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(client.get_object(Bucket="captures", Key=each["Key"])["Body"].read())
+        (cluster,) = (tmp_path / "read" / "kraft").iterdir()
+        (replica,) = cluster.iterdir()
+        witness = StoreWitness(replica)
+        witness.check()
+        generation, newest = witness.newest()
+        assert witness.log(generation, newest) == log.batches[:25]
+        assert newest["passes"]["log_not_before_ms"][0] is None
+        assert newest["passes"]["log_not_before_ms"][1] is not None
+        with open_storage("s3://captures/kraft") as storage:
+            (captured,) = discover(storage).replicas
+            (segment,) = [file for file in captured.files if file.name.endswith(".log")]
+            assert storage.read_small(segment.path) == b"".join(batch.data for batch in log.batches[:25])
+            assert storage.medium(captured.path) == "object_store"

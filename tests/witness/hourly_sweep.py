@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 from tests.builders.hourly_seeds import SeedResult, play
+from tests.witness.journal import played_in_pool
 
 SEEDS_AT_A_TIME = 4
 COUNTED = ("chains_compared", "findings_compared")
-SPAWN = multiprocessing.get_context("spawn")
 
 
 def play_in_a_folder(seed: int) -> SeedResult:
@@ -33,21 +30,15 @@ def play_in_a_folder(seed: int) -> SeedResult:
 
 
 def results(seeds: Sequence[int], journal: Path | None = None) -> Iterator[SeedResult]:
-    """What was played before and is wanted, then what is played now, each written down before it is given."""
-    found = {}
-    if journal is not None and journal.exists():
-        # A line that an interruption cut short is played again.
-        lines = [line for line in journal.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        journal.write_text("".join(lines), encoding="utf-8")
-        found = {result.seed: result for result in map(_read, lines)}
-    yield from (found[seed] for seed in seeds if seed in found)
-    kept_in = journal or Path(os.devnull)
-    with ProcessPoolExecutor(os.cpu_count(), SPAWN) as pool, kept_in.open("a", encoding="utf-8") as remaining:
-        missing = [seed for seed in seeds if seed not in found]
-        for result in pool.map(play_in_a_folder, missing, chunksize=SEEDS_AT_A_TIME):
-            remaining.write(f"{json.dumps(asdict(result))}\n")
-            remaining.flush()
-            yield result
+    return played_in_pool(
+        seeds,
+        journal,
+        play_in_a_folder,
+        job_of=lambda result: result.seed,
+        read=_read,
+        written=lambda result: json.dumps(asdict(result)),
+        jobs_at_a_time=SEEDS_AT_A_TIME,
+    )
 
 
 def _read(line: str) -> SeedResult:

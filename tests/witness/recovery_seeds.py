@@ -27,6 +27,7 @@ import kraft_audit
 from kraft_audit.recovery.may_i.electorate import NO_EPOCH
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from tests.witness.audited import FAST_FOLDER
+from tests.witness.journal import kept_lines
 from tests.witness.lost_majority import LostMajority
 from tests.witness.plan_bounds import plan_disagreements
 from tests.witness.recovery_incidents import AHEAD_MS, Incident, Schedule
@@ -131,13 +132,8 @@ def _disagreements(
 
 def _with_journal(seeds: range, journal: Path) -> Iterator[tuple[int, Played]]:
     """What was played before, then what is played now, each written down before it is given."""
-    done: dict[int, Played] = {}
-    if journal.exists():
-        # A line that an interruption cut short is played again.
-        lines = [line for line in journal.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        journal.write_text("".join(lines), encoding="utf-8")
-        rows = map(json.loads, lines)
-        done = {row["seed"]: Played(Counter(row["counts"]), tuple(row["disagreements"])) for row in rows}
+    rows = map(json.loads, kept_lines(journal))
+    done = {row["seed"]: Played(Counter(row["counts"]), tuple(row["disagreements"])) for row in rows}
     with journal.open("a", encoding="utf-8") as remaining:
         for seed in seeds:
             found = done.get(seed)

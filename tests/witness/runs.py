@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import tempfile
 import time
 from collections import Counter
@@ -84,8 +83,3 @@ def disagreement_lines(results: Iterable[RunResult]) -> list[str]:
 def regressions(kind: str) -> list[dict[str, Any]]:
     """Kept seeds of one kind (`seeds`, `open_seeds`)."""
     return list(yaml.safe_load(REGRESSIONS.read_text(encoding="utf-8"))[kind])
-
-
-def shape_of(disagreement: str) -> str:
-    """A disagreement without its numbers and names, to count the same ones together."""
-    return re.sub(r"[0-9A-Za-z_-]{22}|\d+", "#", disagreement)[:80]

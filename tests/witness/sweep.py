@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.witness.beyond import compare_beyond
 from tests.witness.confusion import Confusion, add_up, confusion_table
+from tests.witness.journal import played_in_pool
 from tests.witness.runs import RunResult, compare_and_judge, disagreement_lines
 
 SHARES = {
@@ -44,8 +42,6 @@ A lifelike run has ten times the events of another.
 """
 EVENTS_MIN = 5_000
 JOBS_AT_A_TIME = 8
-SPAWN = multiprocessing.get_context("spawn")
-"""A fork of a process that ran other tests would close their connections once more, and die of it."""
 
 
 @dataclass(slots=True)
@@ -112,20 +108,15 @@ def sweep(
 
 
 def _results(wanted: list[tuple[str, int]], journal: Path | None) -> Iterator[RunResult]:
-    """What was played before and is wanted, then what is played now, each written down before it is given."""
-    found = {}
-    if journal is not None and journal.exists():
-        # A line that an interruption cut short is played again.
-        lines = [line for line in journal.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        journal.write_text("".join(lines), encoding="utf-8")
-        found = {(line.scenario, line.seed): line for line in map(_read, lines)}
-    yield from (found[job] for job in wanted if job in found)
-    kept_in = journal or Path(os.devnull)
-    with ProcessPoolExecutor(os.cpu_count(), SPAWN) as pool, kept_in.open("a", encoding="utf-8") as remaining:
-        for result in pool.map(play, [job for job in wanted if job not in found], chunksize=JOBS_AT_A_TIME):
-            remaining.write(f"{_written(result)}\n")
-            remaining.flush()
-            yield result
+    return played_in_pool(
+        wanted,
+        journal,
+        play,
+        job_of=lambda result: (result.scenario, result.seed),
+        read=_read,
+        written=_written,
+        jobs_at_a_time=JOBS_AT_A_TIME,
+    )
 
 
 def _written(result: RunResult) -> str:

@@ -19,7 +19,7 @@ def test_a_sweep_goes_on_from_its_journal(tmp_path: Path, monkeypatch: pytest.Mo
     assert played.chains_compared + played.findings_compared
     with journal.open("a", encoding="utf-8") as file:
         file.write('{"seed": 13, "chains_co')
-    monkeypatch.setattr(hourly_sweep, "ProcessPoolExecutor", NoPool)
+    monkeypatch.setattr("tests.witness.journal.ProcessPoolExecutor", NoPool)
     assert list(results([12], journal)) == [played]
     assert journal.read_text(encoding="utf-8").count("\n") == 1
 

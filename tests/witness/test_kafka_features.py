@@ -26,7 +26,8 @@ from kraft_codec.schemas.releases import (
 from tests.builders.captures import SMALL_CORPUS
 from tests.builders.feature_logs import FeatureLog, random_feature_log
 from tests.builders.kafka_jars import PROGRAMS, class_path
-from tests.builders.kafka_tools import asked_features, controller_properties, free_port, running_controller
+from tests.builders.kafka_tools import asked_features, controller_properties, running_controller
+from tests.builders.ports import free_port
 from tests.witness.runs import seed_count
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]

@@ -18,7 +18,8 @@ from kraft_audit.recovery.lost_quorum.rescue_request import RescueRequest
 from kraft_audit.rules.columns.quorum_standing import Standing
 from kraft_audit.rules.rule_model import Severity
 from kraft_engine.runs.scenario_stage import Stage
-from tests.builders.kafka_tools import controller_properties, free_port, image_rows, read_by_kafka, started_status
+from tests.builders.kafka_tools import controller_properties, image_rows, read_by_kafka, started_status
+from tests.builders.ports import free_port
 from tests.builders.rescues import newest_history, raised
 from tests.witness.lost_majority import LostMajority
 from tests.witness.runs import seed_count

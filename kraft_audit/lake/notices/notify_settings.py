@@ -18,7 +18,6 @@ from kraft_audit.tables.gold import SEVERITIES
 from kraft_codec.errors import InputError
 
 SeverityName = Literal["critical", "high", "medium", "low"]
-KINDS: Final = ("webhook", "pagerduty", "apprise")
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 SECRET_BYTES_MAX: Final = 4096
 

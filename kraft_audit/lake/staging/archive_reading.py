@@ -9,13 +9,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, FindWhole
+from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, FindWhole, archived_cluster
 from kraft_audit.archive.archived_histories import ArchivedHistory, archived_histories
 from kraft_audit.capture.plan import (
     ARCHIVED_ROOT,
@@ -137,16 +137,15 @@ def open_archive(
     lake: DeltaLake,
     cluster: LakeCluster,
     closed: ClosedPlans,
-    number: int = 0,
     *,
     root: str = "",
     find_whole: FindWhole | None = None,
 ) -> ArchivedCluster:
-    """One cluster of the archive, read as plan `number` would; `root` is put before the lake's address.
+    """One cluster of the archive; `root` is put before the lake's address.
 
     Raises InputError where the archive has nothing of it.
     """
-    return _history_of_archive(lake, cluster, closed, number, root, find_whole).cluster
+    return _history_of_archive(lake, cluster, closed, 0, root, find_whole).cluster
 
 
 def _history_of_archive(
@@ -177,8 +176,8 @@ def histories_of_archive(
     Raises InputError where the archive has nothing of it.
     """
     source = archive_source(lake, cluster, closed)
-    histories = archived_histories(
-        LakeArchive.of(lake, source, closed),
+    put_together = partial(
+        archived_cluster,
         location=f"{root}{lake.uri}",
         cluster_id=cluster_id_of(cluster.cluster_id),
         name=cluster.name,
@@ -187,6 +186,7 @@ def histories_of_archive(
         defaults=cluster.defaults,
         find_whole=find_whole,
     )
+    histories = archived_histories(LakeArchive.of(lake, source, closed), put_together)
     if len(histories) == 1:
         plan = replace(histories[0].cluster.plan, history_id=source, history_of=cluster.history_of)
         return [_with_word(cluster, histories[0], plan)]

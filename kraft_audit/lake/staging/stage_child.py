@@ -14,14 +14,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO, Any, Final
 
 import pyarrow as pa
 
 from kraft_audit.text.hidden_pandas import hide_pandas
-from kraft_audit.text.watched_work import BytesRead, watched_by
+from kraft_audit.text.watched_work import BytesRead, watched_in_turn
 from kraft_codec.errors import InputError
 
 SET_PARENT_DEATH_SIGNAL: Final = 1
@@ -39,7 +37,8 @@ def main() -> None:
     os.dup2(2, 1)
     for line in sys.stdin:
         try:
-            with _reporting(answers):
+            reporter = _Reporter(answers)
+            with watched_in_turn(reporter, reporter.report, REPORTED_EVERY_S, REPORTED_EVERY_S):
                 answer: dict[str, Any] = {"rows": _staged(json.loads(line), answers)}
         except InputError as problem:
             answer = {"error": {"path": problem.path, "detail": problem.detail}}
@@ -100,25 +99,6 @@ class _Reporter:
 
     def erase(self) -> None:
         """Nothing is shown here."""
-
-
-@contextmanager
-def _reporting(answers: IO[str]) -> Iterator[None]:
-    """Reports what the work is at as long as it lasts."""
-    reporter, is_over = _Reporter(answers), threading.Event()
-
-    def report() -> None:
-        while not is_over.wait(REPORTED_EVERY_S):
-            reporter.report()
-
-    thread = threading.Thread(target=report, name="reporter", daemon=True)
-    with watched_by(reporter):
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
 
 
 def _obey(name: str) -> None:

@@ -64,12 +64,6 @@ class BatchHolders:
         mask: Mask = np.cumsum(steps[:count]) > 0
         return mask
 
-    def of(self, replica: int) -> HeldRows:
-        """Everything that a replica held."""
-        own = np.flatnonzero(self.replica == replica)
-        counts = (self.end - self.first)[own]
-        return HeldRows(self, ranges(self.first[own], counts), np.repeat(own, counts))
-
     def among(self, rows: Rows) -> HeldRows:
         """Some rows, which ascend, with every replica that held them."""
         begins, ends = np.searchsorted(rows, self.first), np.searchsorted(rows, self.end)

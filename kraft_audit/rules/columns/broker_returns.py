@@ -18,7 +18,7 @@ import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.log_batches import operation_ends
-from kraft_audit.rules.columns.nodes import broker_states
+from kraft_audit.rules.columns.nodes import broker_states, changed_within
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES, SNAPSHOT
@@ -112,12 +112,9 @@ def _find_dropped(history: ClusterHistory) -> Iterator[tuple[int, int]]:
         fallen.tolist(), offsets.tolist(), operation_ends(history, offsets).tolist(), strict=True
     ):
         broker = states.value("cause_broker_id", row)
-        known = broker_states(history).get(broker)
-        if known is None:
-            continue
-        place = int(np.searchsorted(known.offsets, offset))
-        if place < len(known.offsets) and int(known.offsets[place]) < end:
-            yield broker, int(known.offsets[place])
+        registered = changed_within(history, broker, offset, end)
+        if registered is not None:
+            yield broker, registered
 
 
 def still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]:

@@ -101,6 +101,15 @@ def broker_states(history: ClusterHistory) -> dict[int, BrokerStates]:
     return history.known("broker states", lambda: _broker_states(history))
 
 
+def changed_within(history: ClusterHistory, broker: int, offset: int, end: int) -> int | None:
+    """The offset of a broker's first change in the operation [offset, end)."""
+    known = broker_states(history).get(broker)
+    if known is None:
+        return None
+    place = int(np.searchsorted(known.offsets, offset))
+    return int(known.offsets[place]) if place < len(known.offsets) and known.offsets[place] < end else None
+
+
 def is_up(history: ClusterHistory, broker: int) -> bool:
     """Whether a broker may lead at the end of the log; one that is not registered may not (LeaderAcceptor)."""
     states = broker_states(history).get(broker)

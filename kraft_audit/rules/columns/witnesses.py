@@ -117,7 +117,6 @@ class Witnesses:
     """
 
     members: frozenset[int]
-    leavings: Mapping[int, Leaving]
     since: LossEvent | None
 
 
@@ -192,7 +191,7 @@ class _Walk:
         return WalkedPartition(self.first, after, self.events)
 
     def _now(self) -> Witnesses:
-        return Witnesses(self.members, dict(self.leavings), self.events[-1] if self.events else None)
+        return Witnesses(self.members, self.events[-1] if self.events else None)
 
     def _step(self, row: int) -> None:
         """One row: it begins anew, or replicas join, one is elected, others leave."""

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from kraft_audit.rules.cluster_history import ClusterHistory, unclean_election_enabled
 from kraft_audit.rules.columns.broker_returns import still_eligible
 from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.loss_holders import Loss, losses
 from kraft_audit.rules.columns.loss_texts import LABEL_TEXTS, REASON_TEXTS, holder_text, loss_text, proof_text
-from kraft_audit.rules.columns.nodes import broker_states, status_text
+from kraft_audit.rules.columns.nodes import broker_states, changed_within, status_text
 from kraft_audit.rules.columns.partition_cases import partition_case
 from kraft_audit.rules.columns.partition_states import Episode, PartitionStates, partition_states
 from kraft_audit.rules.columns.witnesses import Label
@@ -154,7 +152,7 @@ def _returns(history: ClusterHistory) -> Iterator[_Return]:
     eligible = still_eligible(history)[0] if len(fallen) else frozenset()
     for row, end in zip(fallen.tolist(), ends.tolist(), strict=True):
         broker = states.value("cause_broker_id", row)
-        registration = _registration(history, broker, int(states.from_offset[row]), end)
+        registration = changed_within(history, broker, int(states.from_offset[row]), end)
         # A leader may have removed it a moment before: that is an operation of its own.
         if (broker, registration) in eligible:
             continue
@@ -165,15 +163,6 @@ def _returns(history: ClusterHistory) -> Iterator[_Return]:
         backs = [_back(states, row, broker) for row in rows]
         backs.sort(key=lambda row: -1 if row is None else int(states.from_offset[row]))
         yield _Return(broker, registration, rows, backs)
-
-
-def _registration(history: ClusterHistory, broker: int, offset: int, end: int) -> int | None:
-    """The offset of a broker's registration in the operation [offset, end)."""
-    known = broker_states(history).get(broker)
-    if known is None:
-        return None
-    place = int(np.searchsorted(known.offsets, offset))
-    return int(known.offsets[place]) if place < len(known.offsets) and known.offsets[place] < end else None
 
 
 def _back(states: PartitionStates, row: int, broker: int) -> int | None:

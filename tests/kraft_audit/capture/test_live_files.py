@@ -14,39 +14,26 @@ from kraft_audit.capture.scanner import ChangedError
 from kraft_audit.commands import results
 from kraft_codec.storage.local import LocalFile
 from kraft_codec.storage.opener import open_storage
-from kraft_codec.storage.random_access import Buffer, FileChange, RandomAccess, Storage
+from kraft_codec.storage.random_access import FileChange, Storage
+from tests.builders.observed_storage import observed
 
 
 class Disturbed:
-    """Opens storages in which something happens to a file once some of it has been read."""
+    """Opens storages in which something happens to a file, once, when some of it has been read for a plan's sake."""
 
     def __init__(self, name: str, happens: Callable[[Path], None], path: Path) -> None:
         self.name = name
         self.happens = happens
         self.path = path
+        self.is_disturbed = False
 
     def __call__(self, root: str) -> Storage:
-        storage = open_storage(root)
-        opened = storage.open
+        return observed(open_storage(root), after_read=self._disturb)
 
-        def open_disturbed(path: str, planned_size_bytes: int | None = None) -> RandomAccess:
-            file = opened(path, planned_size_bytes)
-            if path.endswith(self.name) and planned_size_bytes is not None and planned_size_bytes > 100:
-                self._disturb(file)
-            return file
-
-        storage.open = open_disturbed  # type: ignore[method-assign]
-        return storage
-
-    def _disturb(self, file: RandomAccess) -> None:
-        read_into = file.read_into
-
-        def read_then_disturb(position: int, buffer: Buffer) -> None:
-            read_into(position, buffer)
-            if len(buffer) > 61:
-                self.happens(self.path)
-
-        file.read_into = read_then_disturb  # type: ignore[method-assign]
+    def _disturb(self, _: str, path: str, length_bytes: int) -> None:
+        if path.endswith(self.name) and length_bytes > 61 and not self.is_disturbed:
+            self.is_disturbed = True
+            self.happens(self.path)
 
 
 def grow(path: Path) -> None:
@@ -73,16 +60,10 @@ def test_a_file_that_changes_while_it_is_read(
     for number in (1, 2):
         node(tmp_path, number, usual_log.content)
     name = "node-2/__cluster_metadata-0/00000000000000000000.log"
-    once: list[int] = []
-
-    def happens_once(path: Path) -> None:
-        if not once:
-            once.append(1)
-            happens(path)
-
     plan = reading.plan(tmp_path)
-    tables = reading.tables(plan, open_storage=Disturbed(name, happens_once, tmp_path / name))
-    assert once == [1]
+    disturbed = Disturbed(name, happens, tmp_path / name)
+    tables = reading.tables(plan, open_storage=disturbed)
+    assert disturbed.is_disturbed
     seen = [(row["reason"], row["node_id"]) for row in tables["decode_errors"]]
     assert seen == ([] if reported is None else [("CHANGED_DURING_READ", 2)])
     assert reported is None or reported in tables["decode_errors"][0]["detail"]
@@ -97,16 +78,8 @@ def test_the_pipeline_takes_the_planned_bytes_or_none(
 ) -> None:
     node(tmp_path, 1, usual_log.content)
     name = "00000000000000000000.log"
-    once: list[int] = []
-
-    def happens_once(path: Path) -> None:
-        if not once:
-            once.append(1)
-            happens(path)
-
     plan = reading.plan(tmp_path)
-    path = tmp_path / "node-1" / "__cluster_metadata-0" / name
-    disturbed = Disturbed(name, happens_once, path)
+    disturbed = Disturbed(name, happens, tmp_path / "node-1" / "__cluster_metadata-0" / name)
     if is_refused:
         with pytest.raises(ChangedError, match="while it was read"):
             reading.tables(plan, open_storage=disturbed, stop_on_change=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +22,13 @@ from kraft_audit.tables.silver import SILVER
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.records.record import write_metadata_value
+from tests.builders.lakes import written_at
 from tests.builders.logs import Log, write_node
 
 pytestmark = pytest.mark.ci
 
 MakeFleet = Callable[..., FleetSettings]
-RunOver = Callable[[int, int | None], FleetSettings]
+RunOver = Callable[..., FleetSettings]
 FIRST_END = 58
 """Where the first capture ends: two topics are created and one is removed after it, and before the second begins."""
 SECOND_START = 142
@@ -58,8 +58,7 @@ def captured(source: Path, live: Path, *, from_offset: int, to_offset: int | Non
         state = json.loads((folder / "quorum-state").read_text())
         (folder / "quorum-state").write_text(json.dumps({**state, "leaderEpoch": epoch, "leaderId": min(epoch, 2)}))
         (folder / "leader-epoch-checkpoint").unlink()
-    for file in live.rglob("*"):
-        os.utime(file, (when_s,) * 2)
+    written_at(live, when_s)
 
 
 def rows_of(lake: str, view: str) -> list[dict[str, Any]]:
@@ -69,9 +68,9 @@ def rows_of(lake: str, view: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def run_over(small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType) -> RunOver:
     """Runs over a real cluster's disks as they were when their logs held these offsets, into one lake."""
-    fleet = make_fleet({"mini": [tmp_path / "live"]})
 
-    def run(from_offset: int, to_offset: int | None) -> FleetSettings:
+    def run(from_offset: int, to_offset: int | None, defaults: dict[str, str] | None = None) -> FleetSettings:
+        fleet = make_fleet({"mini": [tmp_path / "live"]}, defaults=defaults)
         is_first = to_offset is not None
         epoch, when_s = (1, 1_700_000_000.5) if is_first else (3, 1_700_000_100.5)
         source = small_corpus / "mini-3.9.2" / "04-stopped"
@@ -89,20 +88,14 @@ def view_rows(lake: str, view: str) -> set[str]:
     return set(rows)
 
 
-def test_a_gap_between_two_captures_is_a_history_gap(
-    small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
-) -> None:
-    source, live = small_corpus / "mini-3.9.2" / "04-stopped", tmp_path / "live"
-    fleet = make_fleet({"mini": [live]})
-    captured(source, live, from_offset=0, to_offset=FIRST_END, epoch=1, when_s=1_700_000_000.5)
-    assert without_spark.run(fleet).failed == {}
+def test_a_gap_between_two_captures_is_a_history_gap(run_over: RunOver) -> None:
+    fleet = run_over(0, FIRST_END)
     assert rows_of(fleet.lake, "history_gap") == []
     before = rows_of(fleet.lake, "replays")[0]
     topics = {row["topic"]: row for row in rows_of(fleet.lake, "topic_changes")}
     assert topics.keys() == {"m1"}
     assert topics["m1"]["to_offset"] is None
-    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
-    assert without_spark.run(fleet).failed == {}
+    run_over(SECOND_START, None)
     (gap,) = rows_of(fleet.lake, "history_gap")
     assert (gap["from_offset"], gap["to_offset"]) == (before["settled_offset"], SECOND_START)
     assert gap["snapshot"].startswith(f"{SECOND_START:020d}-0000000001")
@@ -147,16 +140,10 @@ def test_who_was_gone_after_a_gap_is_exposed_no_longer(run_over: RunOver) -> Non
     assert [(row["exists"], row["from_offset"]) for row in shown] == [(False, SECOND_START - 1)] * 6
 
 
-def test_a_history_gap_breaks_no_promise(
-    small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
-) -> None:
+def test_a_history_gap_breaks_no_promise(run_over: RunOver) -> None:
     """What Kafka removed before it was read cannot be mended. A batch that the lake lost is still found."""
-    source, live = small_corpus / "mini-3.9.2" / "04-stopped", tmp_path / "live"
-    fleet = make_fleet({"mini": [live]})
-    captured(source, live, from_offset=0, to_offset=FIRST_END, epoch=1, when_s=1_700_000_000.5)
-    assert without_spark.run(fleet).failed == {}
-    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
-    assert without_spark.run(fleet).failed == {}
+    run_over(0, FIRST_END)
+    fleet = run_over(SECOND_START, None)
     lake = DeltaLake(fleet.lake)
 
     def broken() -> set[tuple[str, str]]:
@@ -173,14 +160,11 @@ def test_a_history_gap_breaks_no_promise(
 
 
 def test_captures_that_overlap_leave_no_gap(
-    small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
+    run_over: RunOver, small_corpus: Path, make_fleet: MakeFleet, without_spark: ModuleType
 ) -> None:
-    source, live = small_corpus / "mini-3.9.2" / "04-stopped", tmp_path / "live"
-    fleet = make_fleet({"mini": [live]})
-    captured(source, live, from_offset=0, to_offset=SECOND_START + 3, epoch=1, when_s=1_700_000_000.5)
-    assert without_spark.run(fleet).failed == {}
-    captured(source, live, from_offset=SECOND_START, to_offset=None, epoch=3, when_s=1_700_000_100.5)
-    assert without_spark.run(fleet).failed == {}
+    run_over(0, SECOND_START + 3)
+    fleet = run_over(SECOND_START, None)
+    source = small_corpus / "mini-3.9.2" / "04-stopped"
     assert rows_of(fleet.lake, "history_gap") == []
     whole = make_fleet({"mini": [source / node for node in NODES]}, lake="whole")
     assert without_spark.run(whole).failed == {}
@@ -190,19 +174,14 @@ def test_captures_that_overlap_leave_no_gap(
 
 @pytest.mark.parametrize("from_offset", [0, SECOND_START])
 def test_what_another_default_began_ends_with_the_default_that_holds(
-    small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType, from_offset: int
+    run_over: RunOver, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType, from_offset: int
 ) -> None:
     """Partitions are emitted again from the first state that disks still hold, without a gap before it."""
-    source, live = small_corpus / "mini-3.9.2" / "04-stopped", tmp_path / "live"
-    strict, lax = {"min.insync.replicas": "3"}, {"min.insync.replicas": "1"}
-    fleet = make_fleet({"mini": [live]}, defaults=strict)
-    captured(source, live, from_offset=from_offset, to_offset=314, epoch=1, when_s=1_700_000_000.5)
-    assert without_spark.run(fleet).failed == {}
+    live, strict, lax = tmp_path / "live", {"min.insync.replicas": "3"}, {"min.insync.replicas": "1"}
+    fleet = run_over(from_offset, 314, strict)
     (end,) = {row["to_offset"] for row in rows_of(fleet.lake, "exposure_changes") if row["topic"] == "m3"}
     assert end is None, "they wait for their second replica"
-    captured(source, live, from_offset=from_offset, to_offset=None, epoch=3, when_s=1_700_000_100.5)
-    fleet = make_fleet({"mini": [live]}, defaults=lax)
-    assert without_spark.run(fleet).failed == {}
+    fleet = run_over(from_offset, None, lax)
     whole = make_fleet({"mini": [live]}, lake="whole", defaults=lax)
     assert without_spark.run(whole).failed == {}
     for table in ("topic_changes", "partition_changes", "broker_changes"):
@@ -214,9 +193,7 @@ def test_what_another_default_began_ends_with_the_default_that_holds(
     assert not any(row["is_last_replica"] or row["is_offline"] or row["is_under_min_isr"] for row in more)
     assert rows_of(fleet.lake, "history_gap") == []
     # Once: the default is known by now.
-    files = [file for file in live.rglob("*") if file.is_file()]
-    for file in files:
-        os.utime(file, (1_700_000_200.5,) * 2)
+    written_at(live, 1_700_000_200.5)
     assert without_spark.run(fleet).failed == {}
     replays = sorted(rows_of(fleet.lake, "replays"), key=lambda row: row["plan"])
     assert [row["from_offset"] for row in replays[:2]] == [0, max(0, from_offset - 1)]
@@ -267,8 +244,7 @@ def held(live: Path, *, from_offset: int, to_offset: int, when_s: float) -> None
     content.control("SNAPSHOT_FOOTER", {"version": 0})
     files = {snapshot_name(6, 1): content.content} if from_offset == 6 else {}
     write_node(live, 1, {from_offset: b"".join(topic_log().batches[from_offset:to_offset])}, files=files)
-    for file in live.rglob("*"):
-        os.utime(file, (when_s,) * 2)
+    written_at(live, when_s)
 
 
 def exposed_to(lake: str) -> dict[str, set[int | None]]:
@@ -328,8 +304,7 @@ def test_a_copy_that_is_captured_later_fills_what_was_missing_by_the_archive(
         batch.header.base_offset: batch.header.position for batch in read_batches(content) if isinstance(batch, Batch)
     }
     log.write_bytes(content[: places[45]] + content[places[SECOND_START] :])
-    for file in live.rglob("*"):
-        os.utime(file, (1_700_000_000.5,) * 2)
+    written_at(live, 1_700_000_000.5)
     assert without_spark.run(fleet).failed == {}
     shutil.copytree(source / "node-2", live / "node-2")
     assert without_spark.run(fleet).failed == {}

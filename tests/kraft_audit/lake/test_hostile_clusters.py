@@ -15,6 +15,7 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.tables.bronze import PLANS
 from kraft_codec.text.java_text import uuid_text
+from tests.builders.lakes import written_at
 from tests.builders.logs import Log, write_node
 from tests.hostile.harms import HARMS
 
@@ -61,9 +62,7 @@ def test_hostile_logs_among_good_ones(
     rows_of: Callable[..., list[str]],
 ) -> None:  # fmt: skip
     good, hostile = good_clusters(tmp_path / "good", GOOD), hostile_clusters(tmp_path / "hostile")
-    for file in tmp_path.rglob("*"):
-        if file.is_file():
-            os.utime(file, (1_700_000_000, 1_700_000_000))
+    written_at(tmp_path, 1_700_000_000)
     alone = make_fleet(good, lake="alone", file="alone.yaml")
     assert without_spark.run(alone).failed == {}
     beside = make_fleet({**dict(list(good.items())[: GOOD // 2]), **hostile, **good}, lake="beside")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +14,7 @@ from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.lineage import Lineage, traced
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.tables import LAKE_TABLES
+from tests.builders.http_store import http_server
 
 
 @pytest.mark.slow
@@ -67,25 +66,14 @@ def test_a_login_in_the_address_is_not_shown() -> None:
 
 
 def test_a_server_is_sent_one_event_with_its_key() -> None:
-    seen: list[tuple[str, str | None, dict[str, object]]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            seen.append((self.path, self.headers["Authorization"], body))
-            self.send_response(201)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        Lineage(pytest.fail, {"OPENLINEAGE_URL": url, "OPENLINEAGE_API_KEY": "k"}).send(
-            "START", "s3://bucket/lake", ["a"]
-        )
-    assert [(path, key) for path, key, _ in seen] == [("/api/v1/lineage", "Bearer k")]
+    with http_server() as server:
+        server.answers = [(201, {}, b"")]
+        settings = {"OPENLINEAGE_URL": server.url, "OPENLINEAGE_API_KEY": "k"}
+        Lineage(pytest.fail, settings).send("START", "s3://bucket/lake", ["a"])
+    assert [(each.target, each.headers["authorization"]) for each in server.requests] == [
+        ("/api/v1/lineage", "Bearer k")
+    ]
+    json.loads(server.requests[0].body)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "ftp://nowhere", "file:///no/such/folder/events"])

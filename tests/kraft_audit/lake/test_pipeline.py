@@ -30,7 +30,7 @@ from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.lakes import CLUSTERS
+from tests.builders.lakes import CLUSTERS, captures_of, replace_live
 from tests.builders.readings import as_tables, bronze_rows
 
 MakeFleet = Callable[..., FleetSettings]
@@ -125,7 +125,7 @@ def sequence(request: pytest.FixtureRequest) -> Callable[[str], list[Path]]:
     scenarios: Path = request.getfixturevalue(request.param)
 
     def captures(name: str) -> list[Path]:
-        found = sorted(path for path in (scenarios / name).iterdir() if (path / "node-1").is_dir())
+        found = captures_of(scenarios / name)
         assert len(found) >= 3
         return found
 
@@ -138,19 +138,11 @@ SEQUENCES = ("divergence", "uncommitted-voter-change")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_captures_one_by_one_are_as_all_at_once(
-    name: str, sequence: Callable[[str], list[Path]], tmp_path: Path, make_fleet: MakeFleet, copy_aged: CopyAged,
-    without_spark: ModuleType, rows_of: Rows, archived: Callable[[str], list[str]],
+    name: str, sequence: Callable[[str], list[Path]], in_steps_and_whole: Callable[[str, list[Path]], tuple[str, str]],
+    rows_of: Rows, archived: Callable[[str], list[str]],
 ) -> None:  # fmt: skip
     """A capture that arrives later adds what is new in it; `capture_number` counts within a plan."""
-    captures = sequence(name)
-    for capture in captures:
-        copy_aged(capture, tmp_path / "logs" / capture.name)
-    roots: list[Path | str] = [tmp_path / "logs" / capture.name for capture in captures]
-    for count in range(1, len(roots) + 1):
-        result = without_spark.run(make_fleet({name: roots[:count]}, lake="steps"))
-        assert result.failed == {}
-    without_spark.run(make_fleet({name: roots}, lake="whole"))
-    steps, whole = str(tmp_path / "steps"), str(tmp_path / "whole")
+    steps, whole = in_steps_and_whole(name, sequence(name))
     for table in set(TABLES) - {"archive"}:
         but = frozenset({"capture_number", "damage_count"})
         assert rows_of(steps, table, but) == rows_of(whole, table, but), table
@@ -171,11 +163,7 @@ def test_a_live_dir_that_grows_and_is_cut(
     live = tmp_path / "live"
     fleet = make_fleet({name: [live]}, lake="steps")
     for number, capture in enumerate(captures):
-        shutil.rmtree(live, ignore_errors=True)
-        shutil.copytree(capture, live)
-        for file in live.rglob("*"):
-            if file.is_file():
-                os.utime(file, (1_700_000_000.5 + number,) * 2)
+        replace_live(live, capture, number)
         assert without_spark.run(fleet).failed == {}
     without_spark.run(make_fleet({name: captures}, lake="whole"))
     steps, whole = str(tmp_path / "steps"), str(tmp_path / "whole")

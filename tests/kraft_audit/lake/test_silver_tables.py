@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +24,7 @@ from kraft_audit.tables.silver import SILVER
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from tests.builders.expected_exposures import exposure_rows_of
+from tests.builders.lakes import captures_of, replace_live
 from tests.builders.readings import history_of
 
 pytestmark = pytest.mark.slow
@@ -78,20 +78,15 @@ def test_tables_hold_what_the_command_replays(
 
 @pytest.mark.parametrize("name", ["divergence", "uncommitted-voter-change"])
 def test_captures_one_by_one_are_as_all_at_once(
-    name: str, small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, copy_aged: CopyAged, without_spark: ModuleType
+    name: str, small_corpus: Path, in_steps_and_whole: Callable[[str, list[Path]], tuple[str, str]]
 ) -> None:
-    captures = sorted(path for path in (small_corpus / name).iterdir() if (path / "node-1").is_dir())
-    for capture in captures:
-        copy_aged(capture, tmp_path / "logs" / capture.name)
-    roots: list[Path | str] = [tmp_path / "logs" / capture.name for capture in captures]
-    for count in range(1, len(roots) + 1):
-        assert without_spark.run(make_fleet({name: roots[:count]}, lake="steps")).failed == {}
-    without_spark.run(make_fleet({name: roots}, lake="whole"))
+    captures = captures_of(small_corpus / name)
+    steps, whole = in_steps_and_whole(name, captures)
     for table in HELD:
-        assert view_rows(str(tmp_path / "steps"), table) == view_rows(str(tmp_path / "whole"), table), table
-    lake = DeltaLake(str(tmp_path / "steps"))
+        assert view_rows(steps, table) == view_rows(whole, table), table
+    lake = DeltaLake(steps)
     for table in CHANGE_TABLES:
-        rows = lake.queries(PLANS.name, *SILVER)(holding(table, str, closed=ClosedPlans(len(roots)))).to_pylist()
+        rows = lake.queries(PLANS.name, *SILVER)(holding(table, str, closed=ClosedPlans(len(captures)))).to_pylist()
         assert as_lines(rows, ADDED | {"gone_at"}) == view_rows(lake.uri, table, ADDED), table
 
 
@@ -100,14 +95,9 @@ def test_a_live_dir_in_runs_is_as_its_last_state(
     name: str, small_corpus: Path, tmp_path: Path, make_fleet: MakeFleet, without_spark: ModuleType
 ) -> None:
     """Each capture in turn replaces the live dirs; what the log still holds at the end is what the tables hold."""
-    captures = sorted(path for path in (small_corpus / name).iterdir() if (path / "node-1").is_dir())
     live = tmp_path / "live"
-    for number, capture in enumerate(captures):
-        shutil.rmtree(live, ignore_errors=True)
-        shutil.copytree(capture, live)
-        for file in live.rglob("*"):
-            if file.is_file():
-                os.utime(file, (1_700_000_000.5 + number,) * 2)
+    for number, capture in enumerate(captures_of(small_corpus / name)):
+        replace_live(live, capture, number)
         assert without_spark.run(make_fleet({name: [live]}, lake="steps")).failed == {}
     without_spark.run(make_fleet({name: [live]}, lake="whole"))
     for table in CHANGE_TABLES:

@@ -35,8 +35,9 @@ from kraft_codec.files.state_files import (
 )
 from kraft_codec.records.batch import write_batch
 from kraft_codec.storage.opener import open_storage
-from kraft_codec.storage.random_access import Limits, Listing, RandomAccess, Storage
+from kraft_codec.storage.random_access import Limits, Storage
 from tests.builders.live_log import CLUSTER_ID, LiveLog
+from tests.builders.observed_storage import observed
 
 SECOND_ID = "w7Kq0PZCSF2dMh5zV1c9Tw"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAABQ"
@@ -199,20 +200,12 @@ def _directory_id(node_dir: Path) -> str | None:
 
 def _failing(storage: Storage, *paths: str) -> None:
     """Lets a storage fail at the folders and files of these paths."""
-    list_dir, open_file = storage.list_dir, storage.open
 
-    def listed(path: str) -> Listing:
-        if path in paths:
+    def fail(call: str, path: str, _: int) -> None:
+        if path in paths and call != "read":
             raise CodecError(Reason.UNREADABLE, 0, "input/output error")
-        return list_dir(path)
 
-    def opened(path: str, planned_size_bytes: int | None = None) -> RandomAccess:
-        if path in paths:
-            raise CodecError(Reason.UNREADABLE, 0, "input/output error")
-        return open_file(path, planned_size_bytes)
-
-    storage.list_dir = listed  # type: ignore[method-assign]
-    storage.open = opened  # type: ignore[method-assign]
+    observed(storage, fail)
 
 
 @pytest.mark.parametrize(

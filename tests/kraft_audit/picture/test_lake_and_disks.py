@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 import kraft_audit
 from kraft_audit.commands.cli import run_command
@@ -17,6 +16,7 @@ from kraft_audit.picture.happened import Picture
 from kraft_audit.report.cluster_page import cluster_view
 from kraft_audit.report.lake_source import LakeSource
 from kraft_engine import simulate
+from tests.builders.lakes import write_fleet
 
 pytestmark = pytest.mark.slow  # a lake is made first
 
@@ -52,13 +52,10 @@ def pages(paths: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
     folder = tmp_path_factory.mktemp("drawn")
     pictures: dict[str, list[Picture | None]] = {name: [] for name in paths}
     for number, names in enumerate(([*CAPTURES, *SCENARIOS], [*OF_THE_SAME_CLUSTERS])):
-        lake, fleet = folder / f"lake-{number}", folder / f"fleet-{number}.yaml"
-        clusters = [{"name": name, "paths": [str(paths[name])]} for name in names]
-        keys = {"lake": str(lake), "redaction_key_file": str(folder / "key"), "clusters": clusters}
-        fleet.write_text(yaml.safe_dump(keys))
+        fleet = write_fleet(folder, {name: [paths[name]] for name in names}, lake=f"lake-{number}")
         with contextlib.redirect_stdout(io.StringIO()):
-            assert run_command(["run", str(fleet), "--engine", "local"]) == 0
-        for given in LakeSource(str(lake), has_pages=True).clusters():
+            assert run_command(["run", str(folder / "fleet.yaml"), "--engine", "local"]) == 0
+        for given in LakeSource(fleet.lake, has_pages=True).clusters():
             pictures[given.name or ""].append(cluster_view(given).picture)
     return pictures
 

@@ -79,19 +79,25 @@ def test_an_earlier_low_is_kept(seed: int) -> None:
         low = (interval.low, interval.low_epoch)
 
 
+def three_ends(snapshot_epoch: int, held: tuple[int | None, ...] = (None, None, None)) -> QuorumEvidence:
+    """Three voters whose logs begin with a snapshot at 100; `held` is how far each had reached its disk."""
+    voters = VoterSet(99, 1, None, "snapshot", 1, tuple(Voter(number) for number in (1, 2, 3)))
+    replicas = []
+    for number, end, to in zip((1, 2, 3), (150, 130, 110), held, strict=True):
+        runs = (EpochRun(3, 100, end),)
+        chain = LogChain(runs=runs, voter_sets=(voters,))
+        state = PersistedState(3, leader_id=1)
+        snapshot = ((100, snapshot_epoch),)
+        replicas.append(CapturedReplica(number, None, runs, snapshot, state, chain=chain, held_end_offset=to))
+    return QuorumEvidence.of(replicas)
+
+
 @pytest.mark.parametrize(
     ("snapshot_epoch", "low"),
     [(3, 130), (2, 100)],  # of epoch 2 alone, the snapshot does not tell that epoch 3 had begun
 )
 def test_a_log_cleaned_up_within_an_epoch_is_proven_from_its_snapshot_on(snapshot_epoch: int, low: int) -> None:
-    voters = VoterSet(99, 1, None, "snapshot", 1, tuple(Voter(number) for number in (1, 2, 3)))
-    replicas = []
-    for number, end in ((1, 150), (2, 130), (3, 110)):
-        runs = (EpochRun(3, 100, end),)
-        chain = LogChain(runs=runs, voter_sets=(voters,))
-        persisted = PersistedState(3, leader_id=1)
-        replicas.append(CapturedReplica(number, None, runs, ((100, snapshot_epoch),), persisted, chain=chain))
-    assert committed_interval(QuorumEvidence.of(replicas)).low == low
+    assert committed_interval(three_ends(snapshot_epoch)).low == low
 
 
 @pytest.mark.parametrize(
@@ -108,15 +114,7 @@ def test_a_log_cleaned_up_within_an_epoch_is_proven_from_its_snapshot_on(snapsho
 )
 def test_what_a_majority_held_on_its_disks(held: tuple[int | None, ...], low: int) -> None:
     """Of three voters' ends, each as far as it had reached the disk, the second highest; never less than a snapshot."""
-    voters = VoterSet(99, 1, None, "snapshot", 1, tuple(Voter(number) for number in (1, 2, 3)))
-    replicas = []
-    for number, end, to in zip((1, 2, 3), (150, 130, 110), held, strict=True):
-        runs = (EpochRun(3, 100, end),)
-        chain = LogChain(runs=runs, voter_sets=(voters,))
-        persisted = PersistedState(3, leader_id=1)
-        disk = CapturedReplica(number, None, runs, ((100, 3),), persisted, chain=chain, held_end_offset=to)
-        replicas.append(disk)
-    interval = committed_interval(QuorumEvidence.of(replicas))
+    interval = committed_interval(three_ends(3, held))
     assert (interval.low, interval.held_low, interval.held_low_epoch) == (130, low, 3)
 
 

@@ -18,7 +18,6 @@ from kraft_codec.text.java_text import uuid_text
 
 TOPIC = uuid_text(bytes(range(1, 17)))
 OTHER_TOPIC = uuid_text(bytes(range(17, 33)))
-NOWHERE = uuid_text(bytes(16))
 Record = tuple[str, dict[str, Any]]
 
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kraft_audit.commands.cli import run_command
 from kraft_audit.lake.delta import DeltaLake
+from tests.builders.lakes import write_fleet
 from tests.builders.report_sources import path_source
 
 SAMPLES = ("dynamic-quorum", "divergence", "torn-write")
@@ -19,12 +19,9 @@ SAMPLES = ("dynamic-quorum", "divergence", "torn-write")
 @pytest.mark.slow
 def test_what_lasts_because_a_cluster_was_stopped_counts_against_no_control(samples: Path, tmp_path: Path) -> None:
     paths = [samples / f"{name}.tgz" for name in SAMPLES]
-    fleet, lake = tmp_path / "fleet.yaml", tmp_path / "lake"
-    clusters = [{"name": path.stem, "paths": [str(path)]} for path in paths]
-    settings = {"lake": str(lake), "redaction_key_file": str(tmp_path / "key"), "clusters": clusters}
-    fleet.write_text(yaml.safe_dump(settings))
-    assert run_command(["run", str(fleet), "--engine", "local"]) == 0
-    rows = DeltaLake(str(lake)).query(
+    fleet = write_fleet(tmp_path, {path.stem: [path] for path in paths})
+    assert run_command(["run", str(tmp_path / "fleet.yaml"), "--engine", "local"]) == 0
+    rows = DeltaLake(fleet.lake).query(
         "SELECT cluster_id, not_met_by, weakened_by FROM cluster_compliance", "cluster_compliance"
     )
     reported = defaultdict(set)

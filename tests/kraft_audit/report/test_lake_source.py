@@ -31,6 +31,7 @@ from kraft_audit.report.site import write_site
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.readable import DAY_MS, MINUTE_MS
 from tests.builders.captures import SAMPLES
+from tests.builders.lakes import write_fleet
 from tests.builders.report_sources import path_source
 from tests.builders.without_spark import run
 
@@ -224,12 +225,9 @@ def test_a_cluster_without_a_partition(small_corpus: Path, tmp_path: Path) -> No
     shutil.copytree(
         small_corpus / "mini-3.9.2", tmp_path / "logs", ignore=shutil.ignore_patterns("*.log", "*.checkpoint")
     )
-    fleet = tmp_path / "fleet.yaml"
-    clusters = [{"name": "nothing", "paths": [str(tmp_path / "logs")]}]
-    settings = {"lake": str(tmp_path / "lake"), "redaction_key_file": str(tmp_path / "key"), "clusters": clusters}
-    fleet.write_text(yaml.safe_dump(settings))
-    run(load_fleet(fleet))
-    assert [given.history.cluster_id for given in LakeSource(str(tmp_path / "lake")).clusters()]
+    fleet = write_fleet(tmp_path, {"nothing": [tmp_path / "logs"]})
+    run(fleet)
+    assert [given.history.cluster_id for given in LakeSource(fleet.lake).clusters()]
 
 
 def test_the_versions_are_reported(lake: Path, tmp_path: Path) -> None:

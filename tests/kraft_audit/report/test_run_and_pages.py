@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kraft_audit.commands.cli import run_command
 from kraft_audit.picture.happened import Picture
 from kraft_audit.report.cluster_page import ClusterView, cluster_view
 from kraft_audit.report.lake_source import LakeSource
+from tests.builders.lakes import write_fleet
 from tests.builders.report_sources import path_source
 
 pytestmark = pytest.mark.slow  # a lake is made first
@@ -52,9 +52,7 @@ def _printed(*words: str) -> str:
 def demo(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoLake:
     folder = tmp_path_factory.mktemp("demo")
     lake, site, fleet = folder / "lake", folder / "site", folder / "fleet.yaml"
-    clusters = [{"name": name, "paths": [str(samples / path)]} for name, path in SAMPLES.items()]
-    keys = {"lake": str(lake), "redaction_key_file": str(folder / "key"), "clusters": clusters}
-    fleet.write_text(yaml.safe_dump(keys))
+    write_fleet(folder, {name: [samples / path] for name, path in SAMPLES.items()}, lake=str(lake))
     with contextlib.chdir(folder):
         printed = _printed("run", str(fleet), "--engine", "local")
     as_json = json.loads(_printed("run", str(fleet), "--engine", "local", "--output", "json"))

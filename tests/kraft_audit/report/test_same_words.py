@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from kraft_audit.commands.cli import run_command
+from tests.builders.lakes import write_fleet
 from tests.builders.notified_lakes import listener
 
 pytestmark = pytest.mark.slow
@@ -28,9 +29,8 @@ def test_an_incident_is_said_in_the_same_words_everywhere(
 
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    path, fleet, lake = samples / "elr-06-kill-13-last-replica.tgz", tmp_path / "fleet.yaml", str(tmp_path / "lake")
-    clusters = [{"name": "elr", "paths": [str(path)]}]
-    fleet.write_text(yaml.safe_dump({"lake": lake, "redaction_key_file": str(tmp_path / "key"), "clusters": clusters}))
+    path, fleet = samples / "elr-06-kill-13-last-replica.tgz", tmp_path / "fleet.yaml"
+    lake = write_fleet(tmp_path, {"elr": [path]}).lake
     assert run_command(["check", "--incidents", str(path), "--output", "json", "--fail-on", "never"]) == 0
     open_now = [row for row in json.loads(capsys.readouterr().out) if row["is_open"]]
     assert open_now

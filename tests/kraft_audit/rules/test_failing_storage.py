@@ -21,7 +21,8 @@ from kraft_audit.rules import judging
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from kraft_codec.storage.random_access import Buffer, Listing, RandomAccess, Storage
+from kraft_codec.storage.random_access import Storage
+from tests.builders.observed_storage import observed
 from tests.builders.readings import bronze_rows
 
 pytestmark = pytest.mark.slow
@@ -39,30 +40,9 @@ class FailingStorages:
         self.calls = 0
 
     def __call__(self, root: str | os.PathLike[str]) -> Storage:
-        storage = open_storage(root)
-        opened, listed = storage.open, storage.list_dir
+        return observed(open_storage(root), self.meet)
 
-        def list_dir(path: str) -> Listing:
-            self.meet()
-            return listed(path)
-
-        def open_file(path: str, planned_size_bytes: int | None = None) -> RandomAccess:
-            self.meet()
-            file = opened(path, planned_size_bytes)
-            read = file.read_into
-
-            def read_into(position: int, buffer: Buffer) -> None:
-                self.meet()
-                read(position, buffer)
-
-            file.read_into = read_into  # type: ignore[method-assign]
-            return file
-
-        storage.open = open_file  # type: ignore[method-assign]
-        storage.list_dir = list_dir  # type: ignore[method-assign]
-        return storage
-
-    def meet(self) -> None:
+    def meet(self, *_: object) -> None:
         self.calls += 1
         if self.calls == self.nth or (self.lasts and 0 < self.nth < self.calls):
             raise CodecError(Reason.UNREADABLE, 0, "input/output error")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from kraft_audit.lake.settings import Committer, FleetSettings, MaintainSettings
 from kraft_audit.spark.session import jar_settings
 from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
+from tests.builders.s3_server import s3_server
 
 pytestmark = [pytest.mark.ci, pytest.mark.timeout(180)]
 
@@ -30,43 +30,8 @@ NAME = "divergence"
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """In a process of its own: deltalake's file handles keep the interpreter to themselves while they wait."""
-    pytest.importorskip("moto.server")
-    boto3 = pytest.importorskip("boto3")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    usual = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    for name, value in usual.items():
-        monkeypatch.setenv(name, value)
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    try:
-        wait_for(port)
-        boto3.client("s3").create_bucket(Bucket="kraft")
+    with s3_server(monkeypatch, "kraft"):
         yield "kraft"
-    finally:
-        server.kill()
-        server.wait()
-
-
-def wait_for(port: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError(f"nothing listens on port {port}")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from kraft_audit.lake.pipeline import lake_alone
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.staging.archive_reading import REPLAYED
 from kraft_audit.tables import FINDINGS_STAGED, LAKE_TABLES
-from tests.builders.lakes import plan_rows
+from tests.builders.lakes import captures_of, plan_rows
 from tests.builders.without_spark import run_from_archive
 
 MakeFleet = Callable[..., FleetSettings]
@@ -60,22 +60,15 @@ def test_the_same_rows_from_delta_alone(lake: str) -> None:
 
 @pytest.mark.slow
 def test_many_plans_are_reported_as_one(
-    make_fleet: MakeFleet, small_corpus: Path, tmp_path: Path, copy_aged: CopyAged, without_spark: ModuleType
+    small_corpus: Path, tmp_path: Path, in_steps_and_whole: Callable[[str, list[Path]], tuple[str, str]]
 ) -> None:
     """Captures that came one by one, a branch cut off between them: the archive gives the same as a single run."""
-    captures = sorted(path for path in (small_corpus / "divergence").iterdir() if (path / "node-1").is_dir())
-    for capture in captures:
-        copy_aged(capture, tmp_path / "logs" / capture.name)
-    roots: list[Path | str] = [tmp_path / "logs" / capture.name for capture in captures]
-    for count in range(1, len(roots) + 1):
-        without_spark.run(make_fleet({"divergence": roots[:count]}, lake="steps"))
-    whole = make_fleet({"divergence": roots}, lake="whole")
-    without_spark.run(whole)
+    steps_lake, whole = in_steps_and_whole("divergence", captures_of(small_corpus / "divergence"))
     shutil.rmtree(tmp_path / "logs")
-    steps = lake_alone(str(tmp_path / "steps"))
+    steps = lake_alone(steps_lake)
     number = run_from_archive(steps)
     for table in sorted(REPLAYED - {"replays"}):
-        assert plan_rows(steps.lake, table, number) == plan_rows(whole.lake, table, 1), table
+        assert plan_rows(steps.lake, table, number) == plan_rows(whole, table, 1), table
 
 
 @pytest.mark.slow

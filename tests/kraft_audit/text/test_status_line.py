@@ -169,7 +169,7 @@ def test_the_thread_of_a_command_draws_it_and_ends_with_it(terminal: Terminal, m
         watched_work.doing("opening incident.tgz")
         assert is_drawn.wait(60)
     assert watcher() is None
-    assert not [thread for thread in threading.enumerate() if thread.name == "status line"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "watched work"]
     assert terminal.drawn[0] == "opening incident.tgz"
     assert terminal.drawn[-1] == ""
 

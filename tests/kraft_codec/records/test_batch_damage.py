@@ -19,38 +19,13 @@ from kraft_codec.records.batch import (
     write_batch,
 )
 from kraft_codec.records.compression import Codec
-from kraft_codec.records.record import DecodedRecord, decode_records, write_metadata_value
-
-TOPIC = write_metadata_value("TopicRecord", 0, {"name": "orders", "topicId": bytes(range(16))})
-NO_OP = write_metadata_value("NoOpRecord", 0, {})
-START = 7  # batches stand after some bytes, so that positions prove to be absolute
-
-
-def batch_of(*values: bytes | None, is_control: bool = False, key: bytes | None = None) -> bytes:
-    return write_batch(
-        base_offset=100,
-        leader_epoch=2,
-        timestamp_ms=1_700_000_000_000,
-        records=[(key, value) for value in values],
-        is_control=is_control,
-    )
+from tests.builders.short_batches import NO_OP, START, TOPIC, batch_of, decoded, error_of
 
 
 def with_body(body: bytes, record_count: int, attributes: int = 0) -> bytes:
     """A batch with a right CRC around any bytes."""
     checked = struct.pack(">hiqqqhii", attributes, record_count - 1, 5, 5, -1, -1, -1, record_count) + body
     return struct.pack(">qiibI", 0, len(checked) + 9, 1, 2, crc32c(checked)) + checked
-
-
-def decoded(batch: bytes) -> list[DecodedRecord]:
-    return decode_records(bytes(START) + batch, read_header(bytes(START) + batch, START))
-
-
-def error_of(batch: bytes) -> tuple[Reason, int]:
-    """The reason, and the position counted from the batch's first byte."""
-    with pytest.raises(CodecError) as caught:
-        decoded(batch)
-    return caught.value.reason, caught.value.position - START
 
 
 def last(buffer: bytes) -> Batch | Stop:

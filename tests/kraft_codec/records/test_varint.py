@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,21 +41,18 @@ ZIG_ZAG_LONGS = [
 UNSIGNED = [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2147483647, "ffffffff07"), (-1, "ffffffff0f")]
 
 
-@pytest.mark.parametrize(("value", "encoded"), ZIG_ZAG_INTS)
-def test_zig_zag_ints_are_as_kafka_writes_them(value: int, encoded: str) -> None:
+@pytest.mark.parametrize(
+    ("read", "write", "value", "encoded"),
+    [
+        *((varint.read_varint, varint.write_varint, *case) for case in ZIG_ZAG_INTS),
+        *((varint.read_varlong, varint.write_varlong, *case) for case in ZIG_ZAG_LONGS),
+    ],
+)
+def test_zig_zag_numbers_are_as_kafka_writes_them(read: Any, write: Any, value: int, encoded: str) -> None:
     data = bytes.fromhex(encoded)
-    assert varint.read_varint(data, 0, len(data)) == (value, len(data))
+    assert read(data, 0, len(data)) == (value, len(data))
     out = bytearray()
-    varint.write_varint(out, value)
-    assert bytes(out) == data
-
-
-@pytest.mark.parametrize(("value", "encoded"), ZIG_ZAG_LONGS)
-def test_zig_zag_longs_are_as_kafka_writes_them(value: int, encoded: str) -> None:
-    data = bytes.fromhex(encoded)
-    assert varint.read_varlong(data, 0, len(data)) == (value, len(data))
-    out = bytearray()
-    varint.write_varlong(out, value)
+    write(out, value)
     assert bytes(out) == data
 
 

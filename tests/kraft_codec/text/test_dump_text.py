@@ -69,24 +69,18 @@ def compare_all(scenarios: list[Path]) -> tuple[int, int, int]:
     return sum(files), sum(lines), sum(undecoded)
 
 
-@pytest.mark.slow
-def test_every_dump_of_the_samples_is_the_tools(
-    scenarios: list[Path], small_corpus: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("root", "at_least"),
+    [pytest.param("small_corpus", 20, marks=pytest.mark.slow), pytest.param("corpus", 240, marks=pytest.mark.ci)],
+)
+def test_every_dump_is_the_tools(
+    root: str, at_least: int, scenarios: list[Path], request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files, lines, undecoded = compare_all([scenario for scenario in scenarios if scenario.parent == small_corpus])
-    assert files >= 20
+    chosen = [scenario for scenario in scenarios if scenario.parent == request.getfixturevalue(root)]
+    files, lines, undecoded = compare_all(chosen)
+    assert files >= at_least
     with capsys.disabled():
-        print(f"\nsamples: {files} dumps, {lines} lines as the tool's, {undecoded} of a type newer than it")  # noqa: T201
-
-
-@pytest.mark.ci
-def test_every_dump_of_all_captures_is_the_tools(
-    corpus: Path, scenarios: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    files, lines, undecoded = compare_all([scenario for scenario in scenarios if scenario.parent == corpus])
-    assert files >= 240
-    with capsys.disabled():
-        print(f"\nall captures: {files} dumps, {lines} lines as the tool's, {undecoded} of a type newer than it")  # noqa: T201
+        print(f"\n{root}: {files} dumps, {lines} lines as the tool's, {undecoded} of a type newer than it")  # noqa: T201
 
 
 TOPIC = write_metadata_value("TopicRecord", 0, {"name": "orders"})

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kraft_engine.runs.scenario_stage import Stage
-from tests.builders.kafka_tools import controller_properties, free_port, image_rows, read_by_kafka, started_status
+from tests.builders.kafka_tools import controller_properties, image_rows, read_by_kafka, started_status
+from tests.builders.ports import free_port
 
 pytestmark = [pytest.mark.kafka, pytest.mark.ci]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.text.readable import HOUR_MS
 from tests.builders.browser import BrowserTab
 from tests.builders.judged_tables import judge_only
-from tests.builders.lakes import copied_lake, write_fleet
+from tests.builders.lakes import copied_lake, replace_live, write_fleet
 
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write", "elr", "uncommitted-voter-change", "jbod")
 
@@ -279,10 +277,7 @@ def test_the_order_of_offsets_goes_on_from_plan_to_plan(
     """Of a log that grew: a batch of the new plan is missing, or the one that the new plan went on after."""
     live, fleet = tmp_path / "live", make_fleet({"elr": [tmp_path / "live"]})
     for number, capture in enumerate(("06-kill-13-last-replica", "29-stopped")):
-        shutil.rmtree(live, ignore_errors=True)
-        shutil.copytree(small_corpus / "elr" / capture, live)
-        for file in live.rglob("*"):
-            os.utime(file, (1_700_000_000.5 + number,) * 2)
+        replace_live(live, small_corpus / "elr" / capture, number)
         assert without_spark.run(fleet).failed == {}
         if number == 0:
             hours = Hours(DeltaLake(fleet.lake))

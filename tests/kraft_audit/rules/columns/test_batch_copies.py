@@ -206,4 +206,3 @@ def test_rows_that_end_earlier_cut_their_holdings(held_by: BatchHolders, data: s
     for replica in range(3):
         mask = ended.mask(ended.replica == replica, len(everything))
         assert np.flatnonzero(mask).tolist() == sorted(row for row, who, *_ in everything if who == replica)
-        assert sorted(ended.of(replica).row.tolist()) == np.flatnonzero(mask).tolist()
