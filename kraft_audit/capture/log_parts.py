@@ -22,7 +22,7 @@ FRAMED: Final = 0.1
 """What framing a byte costs, of framing and decoding it (measured: 0.06 for `records`, 0.13 for `batches`)."""
 FRAMED_LOGS_MAX: Final = 12
 """Each part frames every replica: beyond so many logs in all, further tasks take processors and save no time."""
-LOCAL: Final = "directory"
+MEDIUM_READ_IN_PARTS: Final = "directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def can_be_split(plan: ClusterPlan, table: str) -> bool:
     Where one disk was captured twice, a row of `batches` says what the later capture no longer has, and the captures'
     order has to be proven by the whole log. Each task would unpack an archive, and fetch what is before its part.
     """
-    if not plan.is_whole or any(replica.medium != LOCAL for replica in plan.replicas):
+    if not plan.is_whole or any(replica.medium != MEDIUM_READ_IN_PARTS for replica in plan.replicas):
         return False
     if table == BATCHES.name:
         captures = {replica.capture_number for replica in plan.replicas}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kraft_audit.lake.notices.notify_settings import NotifySettings, Target
     from kraft_audit.lake.progress import Progress, RunResult
 
-QUALITY, FINDINGS, REPORT, NOTIFY = STEPS = ("quality", "findings", "report", "notify")
+QUALITY, MERGE, REPORT, NOTIFY = STEPS = ("quality", "findings", "report", "notify")
 QUALITY_PACKAGES: Final = ("great_expectations", "duckdb_engine")
 
 
@@ -49,7 +49,7 @@ class Following:
     @property
     def has_findings(self) -> bool:
         """Whether findings are merged after the gate."""
-        return FINDINGS in self.steps
+        return MERGE in self.steps
 
     def gate(self, lake: DeltaLake, result: RunResult, progress: Progress) -> Callable[[], bool] | None:
         """Judges what is new in the lake, and says whether findings may be merged; None if nobody asked for it."""

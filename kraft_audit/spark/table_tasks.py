@@ -12,13 +12,15 @@ from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import StoragePool
 from kraft_codec.storage.random_access import Storage
 
-PART_BYTES: Final = 16 << 20
+LEAST_PART_BYTES: Final = 16 << 20
 """A smaller part costs more to start than it saves."""
-Clusters = tuple[tuple[str, LogPart], ...]
+TaskParts = tuple[tuple[str, LogPart], ...]
 """(plan as JSON, part of its log) of each cluster of one task."""
 
 
-def table_tasks(plans: Sequence[ClusterPlan], table: str, limit: int, *, are_parts_read: bool = True) -> list[Clusters]:
+def table_tasks(
+    plans: Sequence[ClusterPlan], table: str, limit: int, *, are_parts_read: bool = True
+) -> list[TaskParts]:
     """Deal out clusters to at most `limit` tasks.
 
     Args:
@@ -31,7 +33,7 @@ def table_tasks(plans: Sequence[ClusterPlan], table: str, limit: int, *, are_par
         The clusters, or parts of them, of each task; their costs are about equal.
     """
     costs = [planned_bytes(plan) for plan in plans]
-    fair = max(sum(costs) // limit, PART_BYTES, 1)
+    fair = max(sum(costs) // limit, LEAST_PART_BYTES, 1)
     dealt: list[tuple[str, LogPart]] = []
     dealt_costs: list[int] = []
     with StoragePool() as pool:

@@ -45,7 +45,7 @@ MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "manifest.dsse.json"
 """The signed statement about the manifest: the one file that the manifest cannot list."""
 CHAIN: Final = "chain.jsonl"
-CAPTURES: Final = "captures"
+CAPTURES_FILE: Final = "captures"
 PACK_FORMAT: Final = "kraft-audit evidence 1"
 RECORDS_MAX: Final = 50_000
 HEADER_BYTES: Final = 61
@@ -244,7 +244,7 @@ def _members(clusters: Sequence[ClusterEvidence]) -> Iterator[tuple[str, bytes]]
     for number, cluster in enumerate(clusters):
         folder = f"{number:03d}-{''.join(c if c.isalnum() or c in '-_' else '_' for c in cluster.history.cluster_id)}"
         yield f"{folder}/findings.json", _json(check_document(cluster.findings, show_all=True))
-        for name in (CAPTURES, "watermarks", "voter_sets", "leader_epochs", "decode_errors"):
+        for name in (CAPTURES_FILE, "watermarks", "voter_sets", "leader_epochs", "decode_errors"):
             yield f"{folder}/{name}.jsonl", _lines(cluster.history.rows(name))
         yield f"{folder}/losses.jsonl", _lines(loss_rows(cluster.history))
         yield f"{folder}/records.jsonl", _lines(cluster.records)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kraft_audit.findings.pack.batch_chain import OffsetSpan
-from kraft_audit.findings.pack.evidence_pack import CAPTURES, CHAIN, MANIFEST, PACK_FORMAT, SIGNATURE
+from kraft_audit.findings.pack.evidence_pack import CAPTURES_FILE, CHAIN, MANIFEST, PACK_FORMAT, SIGNATURE
 from kraft_audit.findings.pack.signed_statement import NoStatementError, SignedStatement, read_statement
 from kraft_audit.rules.columns.captures import replica_end, replica_name
 from kraft_audit.text.readable import offset_span
@@ -39,7 +39,7 @@ _KEPT: Final = (MANIFEST, SIGNATURE)
 
 
 PackRow = dict[str, Any]
-Disk = tuple[int | None, str]
+PackedDisk = tuple[int | None, str]
 """Node id and directory id."""
 
 
@@ -93,7 +93,7 @@ def pack_chains(path: Path) -> list[PackChain]:
             folder, _, name = info.filename.partition("/")
             if name == CHAIN:
                 cluster_id = str(clusters[int(folder.partition("-")[0])])
-                captures = _rows(pack, pack.getinfo(f"{folder}/{CAPTURES}.jsonl"))
+                captures = _rows(pack, pack.getinfo(f"{folder}/{CAPTURES_FILE}.jsonl"))
                 chains.append(PackChain(cluster_id, _rows(pack, info), captures))
         return chains
 
@@ -257,7 +257,7 @@ def _compared(earlier: PackChain, later: PackChain) -> PackComparison:
     """Block by block of the earlier pack. A disk that is new in the later one may hold what any disk held before."""
     rows_by_span, committed = _by_span(later.rows), _committed(earlier.rows)
     held: dict[OffsetSpan, set[str]] = defaultdict(set)
-    own: dict[tuple[Disk, OffsetSpan], str] = {}
+    own: dict[tuple[PackedDisk, OffsetSpan], str] = {}
     for span, rows in _by_span(earlier.rows).items():
         for row in rows:
             if row["bytes_block"] is not None:
@@ -293,7 +293,7 @@ def _compared(earlier: PackChain, later: PackChain) -> PackComparison:
 
 def _lost(earlier: PackChain, later: PackChain) -> Iterator[tuple[OffsetSpan, str]]:
     """The disks of both packs whose log now ends before the end of the committed batches that they held before."""
-    newest: dict[Disk, PackRow] = {}
+    newest: dict[PackedDisk, PackRow] = {}
     for capture in sorted(later.captures, key=lambda row: (row["capture_number"], row["root"], row["path"])):
         newest[_disk(capture)] = capture
     for disk, (start, end) in sorted(_held_by_disks(earlier.rows).items()):
@@ -305,9 +305,9 @@ def _lost(earlier: PackChain, later: PackChain) -> Iterator[tuple[OffsetSpan, st
             yield span, f"{replica_name(now)} {problem} committed batches that it held before"
 
 
-def _held_by_disks(rows: Iterable[PackRow]) -> dict[Disk, OffsetSpan]:
+def _held_by_disks(rows: Iterable[PackRow]) -> dict[PackedDisk, OffsetSpan]:
     """From where to where each disk of a known node holds committed batches."""
-    held: dict[Disk, OffsetSpan] = {}
+    held: dict[PackedDisk, OffsetSpan] = {}
     for row in rows:
         if "from_offset" in row and row["node_id"] is not None:
             start, end = held.get(_disk(row), (row["from_offset"], 0))
@@ -357,7 +357,7 @@ def _committed(rows: Iterable[PackRow]) -> dict[OffsetSpan, str]:
     return {**of_disks, **whole}
 
 
-def _disk(row: PackRow) -> Disk:
+def _disk(row: PackRow) -> PackedDisk:
     return (row["node_id"], row["directory_id"] or "")
 
 

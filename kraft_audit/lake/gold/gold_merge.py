@@ -22,7 +22,7 @@ from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import CHANGE_FEED, GOLD
 from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES
 
-READ: Final = (
+MADE_OF: Final = (
     *(table.name for table in (CAPTURES, EXPOSURE_CHANGES, BROKER_CHANGES, FINDINGS_STAGED, INCIDENTS_STAGED)),
     *GOLD,
 )
@@ -33,7 +33,7 @@ SMALL_ROWS: Final = 100_000
 
 def bytes_read(lake: DeltaLake) -> int:
     """The size of the files that gold tables are made of."""
-    tables = (lake.latest(name) for name in READ if lake.exists(name))
+    tables = (lake.latest(name) for name in MADE_OF if lake.exists(name))
     sizes = (pa.table(table.get_add_actions(flatten=True))["size_bytes"] for table in tables)
     return sum(pc.sum(size).as_py() or 0 for size in sizes)
 

@@ -21,7 +21,7 @@ from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import GOLD
 from kraft_audit.tables.losses import LOSSES
 
-ASCENDING: Final = ("offset", "from_offset", "base_offset", "captured_at_ms", "read_to_ms")
+RISING_KEYS: Final = ("offset", "from_offset", "base_offset", "captured_at_ms", "read_to_ms")
 """Columns of keys that go up from plan to plan."""
 NEWEST_HOLDS: Final = (*IDENTITY, LOSSES.name)
 """Tables of whose rows with one key the newest plan's holds."""
@@ -61,7 +61,7 @@ class NewRows:
 
     def _repeats(self, table: Table, new: str) -> bool:
         """Whether an older row has the key of a new one."""
-        ascending = next(column for column in ASCENDING if column in table.key)
+        ascending = next(column for column in RISING_KEYS if column in table.key)
         (start,) = self._database.execute(f'SELECT min("{ascending}") FROM {new}').fetchone() or (None,)
         if start is None:
             return False

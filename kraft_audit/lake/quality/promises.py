@@ -28,7 +28,7 @@ from kraft_audit.tables.gold import (
     PARTITION_RISK,
 )
 
-Severity = Literal["critical", "warning"]
+ClauseSeverity = Literal["critical", "warning"]
 QUANTITIES: Final = ("_count", "_bytes", "_minutes")
 """Ends of the names of columns that hold no negative number."""
 REPLICA: Final = ("cluster_id", "node_id", "directory_id", "root", "path")
@@ -126,7 +126,7 @@ earlier AS (
     WHERE row.plan < (SELECT min(plan) FROM {{batch}})
     QUALIFY row_number() OVER (PARTITION BY {", ".join(REPLICA)} ORDER BY plan DESC, capture_number DESC) = 1
 )"""
-IN_ORDER: Final = f"""
+FOLLOWS: Final = f"""
     EXISTS (SELECT 1 FROM new AS before WHERE {same_replica("before", "new")}
         AND before.last_offset = new.base_offset - 1 AND before.leader_epoch <= new.leader_epoch)
     OR EXISTS (SELECT 1 FROM earlier WHERE {same_replica("earlier", "new")}
@@ -134,7 +134,7 @@ IN_ORDER: Final = f"""
     OR (NOT EXISTS (SELECT 1 FROM earlier WHERE {same_replica("earlier", "new")})
         AND new.base_offset = (SELECT min(base_offset) FROM new AS own WHERE {same_replica("own", "new")}))"""
 OUT_OF_ORDER: Final = f"""{NEW_BATCHES}
-SELECT 1 FROM new WHERE NOT ({IN_ORDER}) OR EXISTS (SELECT 1 FROM new AS before
+SELECT 1 FROM new WHERE NOT ({FOLLOWS}) OR EXISTS (SELECT 1 FROM new AS before
     WHERE {same_replica("before", "new")} AND before.last_offset = new.base_offset - 1
       AND before.leader_epoch > new.leader_epoch)"""
 
@@ -153,7 +153,7 @@ class Promise:
     arguments: dict[str, Any] = field(default_factory=dict)
     broken: str = ""
     doubtful: str = ""
-    severity: Severity = "critical"
+    severity: ClauseSeverity = "critical"
 
     @property
     def broken_rows(self) -> str:
