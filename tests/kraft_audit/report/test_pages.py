@@ -366,7 +366,7 @@ def test_a_file_is_replaced_as_the_help_says(
     assert out.read_text().startswith("cluster_id,")
     assert run_command(["report", "--help"]) == 0
     reported = " ".join(capsys.readouterr().out.split())
-    assert "A folder is overwritten only if" in reported
+    assert "It overwrites a folder only if the folder holds an earlier report. It always replaces a file." in reported
     assert "new file" not in reported
 
 

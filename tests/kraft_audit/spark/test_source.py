@@ -161,7 +161,7 @@ def test_one_cluster_is_read_by_several_tasks(
             row.pop("captured_at", None)
         return len(parts), sorted(map(repr, rows))
 
-    monkeypatch.setattr("kraft_audit.spark.table_tasks.PART_BYTES", 1000)
+    monkeypatch.setattr("kraft_audit.spark.table_tasks.LEAST_PART_BYTES", 1000)
     monkeypatch.setattr("kraft_audit.lake.staging.staging_tasks.TASK_BYTES", 1000)
     assert rows_of(1)[0] == 1
     tasks, rows = rows_of(3)
@@ -170,7 +170,7 @@ def test_one_cluster_is_read_by_several_tasks(
 
 
 def test_a_few_offsets_are_read_by_one_task(one_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kraft_audit.spark.table_tasks.PART_BYTES", 1000)
+    monkeypatch.setattr("kraft_audit.spark.table_tasks.LEAST_PART_BYTES", 1000)
     monkeypatch.setattr("kraft_audit.lake.staging.staging_tasks.TASK_BYTES", 1000)
     reader = PushingReader({"path": one_cluster, "table": "records", "tasks": "3"})
     list(reader.pushFilters([GreaterThan(("offset",), 390)]))
