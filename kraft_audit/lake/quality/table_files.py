@@ -27,15 +27,17 @@ class TableFiles:
         Local files are read by DuckDB itself, which is faster; others as an Arrow data set. Columns that the table got
         no value for yet are null.
         """
-        opened = self._lake.latest(table.name)
-        if is_uri(self._lake.uri):
+        opened, is_far = self._lake.latest(table.name), is_uri(self._lake.uri)
+        if is_far:
             rows = self._database.from_arrow(opened.to_pyarrow_dataset())
         else:
             files = pa.table(opened.get_add_actions(flatten=True))
             paths = files["path"].filter(_may_have(files, f"max.{column}", least)).to_pylist()
             found = [f"{opened.table_uri}/{unquote(path)}" for path in paths] or [self._empty_file(table)]
             rows = self._database.read_parquet(found, union_by_name=True)
-        columns = (f'"{each}"' if each in rows.columns else f'NULL AS "{each}"' for each in table.column_names)
+        kinds = zip(rows.columns, rows.types, strict=True)
+        there = {column: _unfiltered(column, kind) if is_far else f'"{column}"' for column, kind in kinds}
+        columns = (there.get(each, f'NULL AS "{each}"') for each in table.column_names)
         rows.project(", ".join(columns)).create_view(name)
 
     def _empty_file(self, table: Table) -> str:
@@ -43,6 +45,12 @@ class TableFiles:
         file = self._folder / f"{table.name}.parquet"
         pq.write_table(table.schema.empty_table(), file)
         return str(file)
+
+
+def _unfiltered(column: str, kind: object) -> str:
+    """A column of an Arrow data set. DuckDB gives it filters of texts in a type that Arrow cannot compare with text, so
+    a text is no bare column."""
+    return f'"{column}" || \'\' AS "{column}"' if str(kind) == "VARCHAR" else f'"{column}"'
 
 
 def _may_have(files: pa.Table, statistic: str, least: int) -> pa.ChunkedArray:
