@@ -320,7 +320,8 @@ def test_every_help_has_examples_that_end_well(kraft_audit, tmp_path: Path) -> N
     """Of the commands that need no lake: each example of each help runs, on the samples, but for those of a lake."""
     for name in SUMMARIES.keys() - IMPORT_PANDAS:
         ended = kraft_audit(name, "--help")
-        examples = re.findall(rf"^    kraft-audit ({name}.*)$", ended.out, re.MULTILINE)
+        lines = re.sub(r" \\\n +", " ", ended.out)
+        examples = re.findall(rf"^    kraft-audit ({name}.*)$", lines, re.MULTILINE)
         examples = [example for example in examples if ".demo/lake" not in example]
         assert ended.code == 0, name
         assert examples, name
