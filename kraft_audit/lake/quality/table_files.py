@@ -33,7 +33,9 @@ class TableFiles:
         else:
             files = pa.table(opened.get_add_actions(flatten=True))
             paths = files["path"].filter(_may_have(files, f"max.{column}", least)).to_pylist()
-            found = [f"{opened.table_uri}/{unquote(path)}" for path in paths] or [self._empty_file(table)]
+            found = [f"{self._lake.table_uri(table.name)}/{unquote(path)}" for path in paths] or [
+                self._empty_file(table)
+            ]
             rows = self._database.read_parquet(found, union_by_name=True)
         kinds = zip(rows.columns, rows.types, strict=True)
         there = {column: _unfiltered(column, kind) if is_far else f'"{column}"' for column, kind in kinds}
