@@ -121,7 +121,7 @@ class _LastReadFile(RandomAccess):
             buffer[:] = self._last[start : start + len(buffer)]
             return
         self._file.read_into(position, buffer)
-        self._from, self._last = position, buffer.copy()
+        self._from, self._last = position, buffer.copy() if len(buffer) <= WALKED_BYTES else NO_BYTES
 
     def next_data(self, position: int) -> int:
         return self._file.next_data(position)
@@ -184,7 +184,7 @@ def _epochs_around(
         if not len(index):
             if low + length >= file.size_bytes or length >= SEARCHED_BYTES_MAX:
                 break
-            length *= 8  # a batch that is larger than what was read, or damage
+            length = min(8 * length, SEARCHED_BYTES_MAX)  # a batch that is larger than what was read, or damage
             continue
         is_valid = index.status == OK
         below = np.flatnonzero(is_valid & (index.last_offset < offset))
