@@ -261,6 +261,7 @@ def since_option(text: str) -> int:
 
 LAKE_PACKAGES: Final = ("deltalake", "pydantic")
 SPARK_PACKAGES: Final = ("pyspark", "delta", *LAKE_PACKAGES)
+QUALITY_PACKAGES: Final = ("great_expectations", "duckdb_engine", *LAKE_PACKAGES)
 
 
 def need_packages(command: str, names: Sequence[str], extra: str) -> None:
@@ -280,6 +281,12 @@ def check_range(from_offset: int | None, to_offset: int | None) -> None:
     """Raises UsageError for a range of offsets that holds none."""
     if from_offset is not None and to_offset is not None and to_offset <= from_offset:
         raise UsageError(f"--to: {to_offset}: expected an offset above --from {from_offset}")
+
+
+def need_jinja(command: str) -> None:
+    """Raises UsageError where what renders pages is not installed."""
+    if find_spec("jinja2") is None:
+        raise UsageError(f"{command} needs jinja2: pip install jinja2")
 
 
 def refuse_within(out: FilePath, source: str, option: str = "--out") -> None:

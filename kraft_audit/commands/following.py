@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from kraft_audit.commands.arguments import need_packages
+from kraft_audit.commands.arguments import QUALITY_PACKAGES, need_jinja, need_packages
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.text.readable import plural
 
 if TYPE_CHECKING:
     from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.notices.notify_settings import NotifySettings, Target
-    from kraft_audit.lake.progress import Progress, RunResult
+    from kraft_audit.lake.pipeline import Gate, Run
 
 QUALITY, MERGE, REPORT, NOTIFY = STEPS = ("quality", "findings", "report", "notify")
-QUALITY_PACKAGES: Final = ("great_expectations", "duckdb_engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,50 +28,33 @@ class Following:
     notices: tuple[NotifySettings, dict[str, Target]] | None = None
 
     @classmethod
-    def of(cls, then: str, out: Path | None, config: Path | None) -> Self:
+    def of(cls, then: str | None, out: Path | None, config: Path | None) -> Self:
         """From the words of the command line. Raises UsageError."""
-        steps = tuple(then.split(","))
-        expected = f"some of {','.join(STEPS)}, in this order"
+        if then is None and (out is not None or config is not None):
+            raise UsageError("--out and --config need --then")
+        steps = () if then is None else tuple(then.split(","))
         if [step for step in STEPS if step in steps] != list(steps):
-            raise UsageError(f"'--then': {then!r}: expected {expected}")
+            raise UsageError(f"'--then': {then!r}: expected some of {','.join(STEPS)}, in this order")
         for step, option, given in ((REPORT, "--out DIR", out), (NOTIFY, "--config FILE", config)):
             if (step in steps) != (given is not None):
                 raise UsageError(f"--then {step} and {option} need each other")
         if QUALITY in steps:
             need_packages("run --then quality", QUALITY_PACKAGES, "lake,quality")
-        if REPORT in steps and find_spec("jinja2") is None:
-            raise UsageError("run --then report needs jinja2: pip install jinja2")
-        return cls(steps, out, None if config is None else _notices(config))
+        if REPORT in steps:
+            need_jinja("run --then report")
+        return cls(steps, out, None if config is None else notices_of(config))
 
     @property
-    def has_findings(self) -> bool:
-        """Whether findings are merged after the gate."""
-        return MERGE in self.steps
+    def merges(self) -> bool:
+        """Whether findings are merged: a run without further steps does so itself."""
+        return not self.steps or MERGE in self.steps
 
-    def gate(self, lake: DeltaLake, result: RunResult, progress: Progress) -> Callable[[], bool] | None:
-        """Judges what is new in the lake, and says whether findings may be merged; None if nobody asked for it."""
-        if QUALITY not in self.steps:
-            return None
+    @property
+    def gate(self) -> Gate | None:
+        """What judges the new rows of a run's lake, and says whether findings may be merged; None if nobody asked."""
+        return _is_open if QUALITY in self.steps else None
 
-        def judged() -> bool:
-            from kraft_audit.lake.progress import ProgressLine
-            from kraft_audit.lake.quality.quality_gate import judge_lake
-
-            started = time.monotonic()
-            gate = judge_lake(lake, only_new=True)
-            for verdict in gate.verdicts:
-                if not verdict.passed:
-                    what = f"{verdict.severity}: {verdict.table}.{verdict.clause}: {', '.join(verdict.clusters)}"
-                    is_critical = verdict.severity == "critical"
-                    progress(ProgressLine(QUALITY, what, level="error" if is_critical else "warning"))
-                    result.broken += [f"{verdict.table}.{verdict.clause}"] if is_critical else []
-            kept = sum(verdict.passed for verdict in gate.verdicts)
-            _show(QUALITY, f"{kept} of {plural(len(gate.verdicts), 'promise')} hold", started, result, progress)
-            return gate.is_open
-
-        return judged
-
-    def publish(self, lake: DeltaLake, result: RunResult, progress: Progress) -> None:
+    def publish(self, run: Run, lake: DeltaLake) -> None:
         """Make the pages and send the messages that were asked for."""
         if self.out is not None:
             from kraft_audit.report.lake_source import LakeSource
@@ -82,35 +62,45 @@ class Following:
 
             started = time.monotonic()
             site = write_site(LakeSource(lake, has_pages=True), self.out)
-            result.pages = str(site.index)
-            _show(REPORT, f"{site.index}: {plural(site.clusters, 'cluster')}", started, result, progress)
-        if self.notices is None:
-            return
-        from kraft_audit.lake.notices.notifying import Notifier, summary_line
+            run.result.pages = str(site.index)
+            run.show(REPORT, f"{site.index}: {plural(site.clusters, 'cluster')}", started)
+        if self.notices is not None:
+            from kraft_audit.lake.notices.notifying import Notifier, summary_line
 
-        started = time.monotonic()
-        sent = Notifier(lake, *self.notices).notify()
-        _show(NOTIFY, summary_line(sent), started, result, progress)
-        result.unsent = sum(message.stage == "failed" for message in sent)
+            started = time.monotonic()
+            sent = Notifier(lake, *self.notices).notify()
+            run.result.unsent = sum(message.stage == "failed" for message in sent)
+            run.show(NOTIFY, summary_line(sent), started)
 
 
 NOTHING_FOLLOWS: Final = Following()
 
 
-def _notices(config: Path) -> tuple[NotifySettings, dict[str, Target]]:
+def _is_open(run: Run) -> bool:
+    from kraft_audit.lake.delta import DeltaLake
+    from kraft_audit.lake.progress import ProgressLine
+    from kraft_audit.lake.quality.quality_gate import judge_lake
+
+    assert isinstance(run.lake, DeltaLake)  # noqa: S101  # steps follow no other one
+    started = time.monotonic()
+    gate = judge_lake(run.lake, only_new=True)
+    for verdict in gate.verdicts:
+        if not verdict.passed:
+            what = f"{verdict.severity}: {verdict.table}.{verdict.clause}: {', '.join(verdict.clusters)}"
+            level = "error" if verdict.severity == "critical" else "warning"
+            run.progress(ProgressLine(QUALITY, what, level=level))
+    run.result.broken = [f"{verdict.table}.{verdict.clause}" for verdict in gate.closing]
+    kept = sum(verdict.passed for verdict in gate.verdicts)
+    run.show(QUALITY, f"{kept} of {plural(len(gate.verdicts), 'promise')} hold", started)
+    return gate.is_open
+
+
+def notices_of(config: Path, *, with_secrets: bool = True) -> tuple[NotifySettings, dict[str, Target]]:
+    """Whom a notify.yaml sends to. Raises UsageError, InputError."""
     from kraft_audit.lake.notices.notify_settings import load_notify
     from kraft_audit.lake.settings import SettingsError
 
     try:
-        settings, targets = load_notify(config)
+        return load_notify(config, with_secrets=with_secrets)
     except SettingsError as problem:
         raise UsageError(str(problem)) from None
-    return settings, dict(targets)
-
-
-def _show(step: str, what: str, started: float, result: RunResult, progress: Progress) -> None:
-    from kraft_audit.lake.progress import ProgressLine
-
-    seconds = time.monotonic() - started
-    result.seconds[step] = round(seconds, 3)
-    progress(ProgressLine(step, what, seconds=seconds))

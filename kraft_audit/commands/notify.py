@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
-from kraft_audit.commands.ending import UsageError
+from kraft_audit.commands.following import notices_of
 from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_audit.text.output import Format, Output, table_columns
@@ -73,14 +73,9 @@ def notify(
     need_packages("notify", LAKE_PACKAGES, "lake")
     from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lake_paths import absolute
-    from kraft_audit.lake.notices.notify_settings import load_notify
     from kraft_audit.lake.notices.notifying import Notifier, summary_line, worst_first
-    from kraft_audit.lake.settings import SettingsError
 
-    try:
-        settings, targets = load_notify(config, with_secrets=not dry_run)
-    except SettingsError as problem:
-        raise UsageError(str(problem)) from None
+    settings, targets = notices_of(config, with_secrets=not dry_run)
     uri = absolute(lake, Path.cwd())
     notifier = Notifier(DeltaLake(uri), settings, targets)
     sent = worst_first(notifier.notify(dry_run=dry_run))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from kraft_audit.commands.arguments import LAKE_PACKAGES, LakePath, OutputFormat, need_packages
+from kraft_audit.commands.arguments import QUALITY_PACKAGES, LakePath, OutputFormat, need_packages
 from kraft_audit.commands.ending import UsageError, remark
 from kraft_audit.commands.terminal_options import prints_tables
 from kraft_audit.text.exit_codes import EXIT_FINDINGS
@@ -62,7 +62,7 @@ def quality(
     if math.isnan(fresh_hours):
         expected = f"expected {HOURS_MAX} or less (see `kraft-audit lake quality --help`)"
         raise UsageError(f"'--fresh-hours': 'nan': {expected}")
-    need_packages("lake quality", ("great_expectations", "duckdb_engine", *LAKE_PACKAGES), "lake,quality")
+    need_packages("lake quality", QUALITY_PACKAGES, "lake,quality")
     from kraft_audit.lake.delta import DeltaLake
     from kraft_audit.lake.lake_paths import absolute
     from kraft_audit.lake.quality.quality_gate import judge_lake

@@ -11,6 +11,7 @@ import typer
 from kraft_audit.commands.arguments import (
     LAKE_PACKAGES,
     JudgedLogsOrLake,
+    need_jinja,
     need_packages,
     refuse_within,
     thresholds_of,
@@ -54,8 +55,8 @@ def report(
       kraft-audit report samples --out site
       kraft-audit report samples/divergence.tgz --output openmetrics --out kraft.prom
     """
-    if output == "html" and find_spec("jinja2") is None:
-        raise UsageError("report needs jinja2: pip install jinja2")
+    if output == "html":
+        need_jinja("report")
     refuse_within(out, logs.path)
     pages = _source(logs, has_pages=output == "html")
     lines = Output()

@@ -178,9 +178,7 @@ def run(
         raise UsageError("run needs FLEET.yaml, or --from archive with --lake LAKE")
     if abandon is not None and (finish or only is not None):
         raise UsageError("--abandon only discards a plan: leave out --finish and --only")
-    following = NOTHING_FOLLOWS if then is None else Following.of(then, out, config)
-    if then is None and (out is not None or config is not None):
-        raise UsageError("--out and --config need --then")
+    following = Following.of(then, out, config)
     if then is not None and (abandon is not None or finish or only is not None or tables_only):
         raise UsageError("--then follows a whole run: leave out --abandon, --finish, --only and --tables-only")
     from kraft_audit.lake.discovered_clusters import with_discovered
@@ -296,26 +294,25 @@ def run_fleet(
     from kraft_audit.lake.pipeline import Run
     from kraft_audit.lake.reaudit import Reaudit
 
+    if following.steps and fleet.committer == "spark":
+        raise UsageError("--then reads the lake without Spark, and the committer is spark: run the steps apart")
     engines = Engines(fleet, progress, engine, spark_conf)
     lake = engines.lake()
-    gold = None if tables_only or (following.steps and not following.has_findings) else engines.gold(lake)
+    gold = engines.gold(lake) if following.merges and not tables_only else None
     kind = Reaudit if from_archive else Run
-    engines.run = run = kind(fleet, lake, engines.stage, progress, gold)
-    if following.steps and not isinstance(lake, DeltaLake):
-        raise UsageError("--then reads the lake without Spark, and the committer is spark: run the steps apart")
+    engines.run = run = kind(fleet, lake, engines.stage, progress, gold, following.gate)
     try:
         with traced(run, progress), lake.reading_once():
-            if isinstance(lake, DeltaLake):
-                run.gate = following.gate(lake, run.result, progress)
             if abandon is not None:
                 return run.abandon(abandon)
             if finish:
                 return run.finish_open_plans()
             result = run.all_steps() if only is None else run.one_step(only)
-            if result.states and isinstance(lake, DeltaLake):  # what only Spark reaches makes no pages either
-                result.states = _with_situations(result.states, lake, progress)
-            if following.steps and isinstance(lake, DeltaLake) and not result.broken:
-                following.publish(lake, result, progress)
+            if isinstance(lake, DeltaLake):  # what only Spark reaches makes no pages either
+                if result.states:
+                    result.states = _with_situations(result.states, lake, progress)
+                if not result.broken:
+                    following.publish(run, lake)
             return result
     finally:
         engines.close()

@@ -15,7 +15,7 @@ import enum
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from kraft_audit.capture.path_plans import unread_lines
 from kraft_audit.lake.fleet_plan import FleetPlan, plan_fleet
@@ -37,6 +37,8 @@ from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import InputError
 
 Stager = Callable[[int], Manifest]
+Gate: TypeAlias = "Callable[[Run], bool]"
+"""Judges the tables of a run's lake once its plans are closed; whether findings may be merged."""
 
 
 class GoldSteps(Protocol):
@@ -70,10 +72,14 @@ class Run:
     is given, judges the tables of closed plans, and says no.
     """
 
-    gate: Callable[[], bool] | None = None
-
     def __init__(
-        self, fleet: FleetSettings, lake: Lake, stager: Stager, progress: Progress, gold: GoldSteps | None = None
+        self,
+        fleet: FleetSettings,
+        lake: Lake,
+        stager: Stager,
+        progress: Progress,
+        gold: GoldSteps | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.fleet = fleet
         self.lake = lake
@@ -81,6 +87,7 @@ class Run:
         self.stager = stager
         self.progress = progress
         self.gold = gold
+        self._gate = gate
         self.result = RunResult(lake.uri)
         self.planned_bytes: int | None = None
         self._left_open: tuple[int, ...] = ()
@@ -95,7 +102,7 @@ class Run:
             left = self._left_open
             self._finish_each((*opened, *left))
             if not left:
-                if self.gate is None or self.gate():
+                if self._gate is None or self._gate(self):
                     self._findings()
                     self._risk()
                 return self.result
@@ -172,7 +179,7 @@ class Run:
                 self.progress(ProgressLine(Step.PLAN, f"plan {number} is open: finishing it", plan=number))
             try:
                 self._finish(number)
-                if len(numbers) > 1 and self.gate is None:
+                if len(numbers) > 1 and self._gate is None:
                     # What was found in these clusters does not wait for the others.
                     self._findings()
             except (InputError, StageError) as problem:
@@ -218,7 +225,7 @@ class Run:
         inspected = planned.inspections_to_record(unread, now_ms)
         left = claimed_text(planned.claimed)
         if not planned.clusters and not inspected:
-            self._show(Step.PLAN, f"nothing new in {planned.unchanged_count} clusters{left}", started)
+            self.show(Step.PLAN, f"nothing new in {planned.unchanged_count} clusters{left}", started)
             return ()
         opened: list[int] = []
         for wave in waves_of(planned.clusters, self._failed_before) or [()]:
@@ -228,10 +235,10 @@ class Run:
                 break
             opened.append(number + len(opened))
         if not opened:
-            self._show(Step.PLAN, f"another run opened plan {number}", started)
+            self.show(Step.PLAN, f"another run opened plan {number}", started)
             return None
         what = f"plan {', '.join(map(str, opened))}: {len(planned.clusters)} clusters, {planned.replica_count} replicas"
-        self._show(
+        self.show(
             Step.PLAN,
             f"{what}, {size_text(planned.planned_bytes)} to read, {planned.unchanged_count} unchanged{left}",
             started,
@@ -265,9 +272,9 @@ class Run:
         forget_manifests(self.lake.data_uri, number)
         if is_first:
             rows = sum(file.row_count for file in manifest.files)
-            self._show(Step.STAGE, f"plan {number}: {rows} rows in {len(manifest.files)} files", started)
+            self.show(Step.STAGE, f"plan {number}: {rows} rows in {len(manifest.files)} files", started)
         else:
-            self._show(Step.STAGE, f"plan {number}: another run ended this step first, and that counts", started)
+            self.show(Step.STAGE, f"plan {number}: another run ended this step first, and that counts", started)
         failpoint("after-stage")
         return is_first
 
@@ -278,7 +285,7 @@ class Run:
         text, there = f"plan {number}: {plural(sum(are_new), 'table')}", are_new.count(False)
         if there:
             text += f", {there} of an earlier try were there"
-        self._show(Step.COMMIT, text, started)
+        self.show(Step.COMMIT, text, started)
 
     def _close(self, number: int, manifest: Manifest) -> None:
         started = time.monotonic()
@@ -290,14 +297,14 @@ class Run:
             self.progress(ProgressLine(Step.CLOSE, text, cluster=name, plan=number, level="warning"))
         for name, why in summary["failed"].items():
             self.progress(ProgressLine(Step.CLOSE, why, cluster=name, plan=number, level="warning"))
-        self._show(Step.CLOSE, f"plan {number}" + ("" if is_first else " was closed by another run"), started)
+        self.show(Step.CLOSE, f"plan {number}" + ("" if is_first else " was closed by another run"), started)
         failpoint("after-close")
 
     def _close_abandoned(self, number: int) -> None:
         started = time.monotonic()
         forget_manifests(self.lake.data_uri, number)
         is_first = self.ledger.close_plan(number, {}, is_abandoned=True)
-        self._show(Step.CLOSE, f"plan {number} is abandoned" + ("" if is_first else ", by another run"), started)
+        self.show(Step.CLOSE, f"plan {number} is abandoned" + ("" if is_first else ", by another run"), started)
 
     def _findings(self) -> None:
         if self.gold is None:
@@ -308,7 +315,7 @@ class Run:
         self.result.findings = counts = self.gold.counts()
         self.result.states = self.gold.states()
         what = f"plan {', '.join(map(str, merged))} merged" if merged else "nothing new"
-        self._show(Step.FINDINGS, f"{what}: {findings_line(counts)}", started)
+        self.show(Step.FINDINGS, f"{what}: {findings_line(counts)}", started)
 
     def _risk(self) -> None:
         if self.gold is None:
@@ -316,9 +323,10 @@ class Run:
         started = time.monotonic()
         doing("summing up the risk of partitions")
         touched = self.gold.risk()
-        self._show(Step.RISK, ", ".join(touched) or "nothing new", started)
+        self.show(Step.RISK, ", ".join(touched) or "nothing new", started)
 
-    def _show(self, step: Step, what: str, started: float) -> None:
+    def show(self, step: str, what: str, started: float) -> None:
+        """Note how long a step took since `started` (`time.monotonic`), and say what it did."""
         seconds = time.monotonic() - started
         self.result.seconds[step] = round(self.result.seconds.get(step, 0.0) + seconds, 3)
         self.progress(ProgressLine(step, what, seconds=seconds))

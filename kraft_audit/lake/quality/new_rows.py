@@ -45,7 +45,8 @@ class NewRows:
         key = ", ".join(f'"{column}"' for column in (*table.key, *by_plan))
         if self._finds(f"SELECT 1 FROM {name} GROUP BY {key} HAVING count(*) > 1"):
             return False
-        if any(self._finds(promise.doubtful.format(batch=name)) for promise in promises if promise.doubtful):
+        doubtful = {promise.doubtful: None for promise in promises if promise.doubtful}  # some stand for two promises
+        if any(self._finds(query.format(batch=name)) for query in doubtful):
             return False
         return table.name in (*GOLD, *NEWEST_HOLDS) or "plan" in table.key or not self._repeats(table, name)
 

@@ -66,9 +66,14 @@ class GateResult:
     docs: str
 
     @property
+    def closing(self) -> list[PromiseVerdict]:
+        """The critical promises that are broken."""
+        return [verdict for verdict in self.verdicts if verdict.severity == "critical" and not verdict.passed]
+
+    @property
     def is_open(self) -> bool:
         """Whether findings may be published."""
-        return not any(verdict.severity == "critical" and not verdict.passed for verdict in self.verdicts)
+        return not self.closing
 
 
 def judge_lake(
@@ -86,15 +91,20 @@ def judge_lake(
     `docs` is a folder for the page of results; None puts it into the lake's own `_quality/plan-…`, empty writes none.
     """
     require_lake(lake)
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    with lake.reading_once():
+        return _judged(lake, fresh_hours, now, docs, only_new=only_new)
+
+
+def _judged(lake: DeltaLake, fresh_hours: float, now: int, docs: str | None, *, only_new: bool) -> GateResult:
     closed = Ledger(lake).status().done
     if not closed.newest:
         raise InputError(lake.uri, "no plan is closed yet: `kraft-audit run` first")
-    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     inspection = last_inspection(lake) if only_new else None
     # Plans above the low mark are judged again next time: others close between them until then.
     first = 1 if inspection is None else inspection.first_new_plan(lake, closed.low, now)
     counts = {} if inspection is None else row_counts(lake, closed.low)
-    with lake.reading_once(), tempfile.TemporaryDirectory(prefix="kraft-audit-quality-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kraft-audit-quality-") as folder:
         gate = _Gate(lake, closed, first, Path(folder))
         verdicts = [*gate.judge_tables(), *gate.judge_fleet(now, fresh_hours)]
     where = f"{lake.uri}/{QUALITY_FOLDER}/plan-{closed.newest:08d}" if docs is None else docs
@@ -125,7 +135,7 @@ class _Gate:
         from kraft_audit.lake.quality.suites import Suites
 
         self._open(self._tables)
-        return Suites(self._database)
+        return Suites(self._database, self._lake.table_uri)
 
     def _open(self, tables: Iterable[Table]) -> None:
         """Make tables readable in DuckDB: their files, and under their own names the rows of closed plans that hold."""
@@ -142,11 +152,8 @@ class _Gate:
             promises = [*self._promises(table)]
             if self._first > 1 and self._new_rows.keep(table, promises):
                 yield from kept(table.name, promises)
-                continue
-            try:
+            else:
                 yield from self._suites.judge(table.name, self._judged_rows(table), promises)
-            except InputError as problem:
-                raise InputError(self._lake.table_uri(table.name), problem.detail) from problem
 
     def _promises(self, table: Table) -> Iterator[Promise]:
         if table.name not in GOLD:

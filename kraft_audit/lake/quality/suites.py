@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import duckdb
@@ -49,9 +49,10 @@ class LakeDialect(duckdb_engine.Dialect):
 
 
 class Suites:
-    """Judges tables of one DuckDB. Raises InputError, with the table's name, where one cannot be judged."""
+    """Judges tables of one DuckDB. `place_of` says where one lies, for the InputError if it cannot be judged."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, database: duckdb.DuckDBPyConnection, place_of: Callable[[str], str]) -> None:
+        self._place_of = place_of
         os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
         self._context = gx.get_context(mode="ephemeral")
@@ -74,7 +75,7 @@ class Suites:
         broken: set[int] = set()
         for outcome in definition.run(result_format="BOOLEAN_ONLY").results:
             if (why := _exception(outcome.exception_info)) is not None:
-                raise InputError(name, f"cannot be judged: {error_line(Exception(why))}")
+                raise InputError(self._place_of(name), f"cannot be judged: {error_line(Exception(why))}")
             if not outcome.success:
                 broken.add(outcome.expectation_config.meta["place"])
         by_clause: dict[str, list[int]] = {}
