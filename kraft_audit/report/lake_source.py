@@ -205,11 +205,12 @@ class LakeSource:
     def of(self, ids: Sequence[str], has_page: HasPage = no_page) -> Iterator[ClusterInput]:
         """Only the clusters of these ids."""
         names = self._names()
-        for start in range(0, len(ids), CLUSTERS_AT_ONCE):
-            some = ids[start : start + CLUSTERS_AT_ONCE]
-            drawn = self._drawn_rows(", ".join(map(sql_text, some))) if self._has_pages else None
-            for given in self._read(some, names):
-                yield given if drawn is None else self._with_page(given, drawn, has_page, len(ids))
+        with self._lake.reading_once():
+            for start in range(0, len(ids), CLUSTERS_AT_ONCE):
+                some = ids[start : start + CLUSTERS_AT_ONCE]
+                drawn = self._drawn_rows(", ".join(map(sql_text, some))) if self._has_pages else None
+                for given in self._read(some, names):
+                    yield given if drawn is None else self._with_page(given, drawn, has_page, len(ids))
 
     def _with_page(self, given: ClusterInput, drawn: DrawnRows, has_page: HasPage, cluster_count: int) -> ClusterInput:
         """The cluster with what only its page shows, unless it has its page."""
@@ -229,8 +230,7 @@ class LakeSource:
             return Permissions(skipped=f"the lake has {cluster_count} clusters. {ask_one(path)}")
         try:
             chosen = chosen_cluster(self._lake, self._archived, given.cluster_id)
-            with self._lake.reading_once():
-                copies = copies_of(self._lake, chosen, self._closed)
+            copies = copies_of(self._lake, chosen, self._closed)
             with open_copies(self._lake.uri, copies) as clusters:
                 (cluster,) = clusters
                 return cluster.permissions(path)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.gold_query import IN_LAKE, GoldQuery
@@ -33,9 +32,7 @@ SMALL_ROWS: Final = 100_000
 
 def bytes_read(lake: DeltaLake) -> int:
     """The size of the files that gold tables are made of."""
-    tables = (lake.latest(name) for name in MADE_OF if lake.exists(name))
-    sizes = (pa.table(table.get_add_actions(flatten=True))["size_bytes"] for table in tables)
-    return sum(pc.sum(size).as_py() or 0 for size in sizes)
+    return sum(sum(lake.file_sizes(name)) for name in MADE_OF if lake.exists(name))
 
 
 class LargeMerges(Merges, Protocol):
