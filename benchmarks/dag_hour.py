@@ -5,8 +5,8 @@ does them all (`run --then`); in the first hours five commands do them too, over
 do. Logs get a snapshot a day and are cleaned up as Kafka does it, and the lake is maintained daily. The clock of all
 processes goes along, so that the gate's daily look at the whole lake is among the hours.
 
-Printed by hour: processor seconds of a whole process tree, by step where they are apart; the largest process; bytes
-that system calls read and wrote; bytes that the lake keeps.
+Printed by hour: processor seconds of all processes, by step where they are apart; the largest process; bytes that the
+lake and the pages keep.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,7 +27,7 @@ from benchmarks.figures import Figure, Skipped, print_figures
 from benchmarks.fleet import fleet_file
 from benchmarks.hourly import DAY_HOURS, HOUR_SECONDS, GrowingLogs
 from benchmarks.moved_clock import FILE_VARIABLE, MovedClock, begin_again
-from benchmarks.processes import COMMAND
+from benchmarks.processes import COMMAND, Usage, used_by
 
 HOURS_APART = 4
 """So many hours are passed by five commands too, over a lake of their own."""
@@ -43,18 +42,10 @@ routes: [{to: [tickets]}]
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What one process tree used."""
-
-    processor_seconds: float
-    peak_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Hour:
     """What the steps of one hour used, and the bytes that the lake and the pages then have."""
 
-    steps: Mapping[str, Used]
+    steps: Mapping[str, Usage]
     kept_bytes: int
 
     @property
@@ -63,19 +54,7 @@ class Hour:
 
     @property
     def peak_bytes(self) -> int:
-        return max(step.peak_bytes for step in self.steps.values())
-
-
-def used_by_tree(command: Sequence[str]) -> Used:
-    """Run a command to its end. Raises CalledProcessError if it fails."""
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            errors.seek(0)
-            raise subprocess.CalledProcessError(process.returncode, list(command), stderr=errors.read()[-4000:])
-    return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+        return max(process.peak_bytes for step in self.steps.values() for process in step.processes.values())
 
 
 class Tickets(BaseHTTPRequestHandler):
@@ -99,11 +78,11 @@ class Dag:
         self.config = folder / "notify.yaml"
 
     def pass_hour(self) -> Hour:
-        steps = {step: used_by_tree([*COMMAND, *arguments]) for step, arguments in self.commands().items()}
+        steps = {step: used_by([*COMMAND, *arguments]) for step, arguments in self.commands().items()}
         return Hour(steps, _folder_bytes(self.lake) + _folder_bytes(self.pages))
 
-    def maintain(self) -> Used:
-        return used_by_tree([*COMMAND, "lake", "maintain", str(self.lake)])
+    def maintain(self) -> Usage:
+        return used_by([*COMMAND, "lake", "maintain", str(self.lake)])
 
     def commands(self) -> dict[str, list[str]]:
         """The arguments of each process of the hour, by its step."""
