@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +21,7 @@ from kraft_audit.lake.gold.cluster_summaries import ClusterSummary
 from kraft_audit.lake.gold.gold_merge import LocalGold
 from kraft_audit.lake.gold.gold_tables import fleet_waivers
 from kraft_audit.lake.pipeline import Run, Step
-from kraft_audit.lake.progress import FindingCounts, RunResult, findings_line, summary_text
+from kraft_audit.lake.progress import FindingCounts, Progress, RunResult, findings_line, summary_text
 from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
 from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.spark.run_fleet import SparkRun
@@ -49,15 +49,14 @@ def run(
     fleet: FleetSettings, without_spark: ModuleType, session: Callable[[], SparkSession]
 ) -> tuple[list[str], RunResult]:
     lines: list[str] = []
+    return lines, steps_of(fleet, without_spark, lines.append, session).all_steps()
+
+
+def steps_of(
+    fleet: FleetSettings, without_spark: ModuleType, progress: Progress, session: Callable[[], Any] = no_session
+) -> Run:
     lake = DeltaLake(fleet.lake)
-    whole = Run(
-        fleet,
-        lake,
-        without_spark.stager(fleet),
-        lines.append,
-        spark_gold(fleet, lake, session),
-    )
-    return lines, whole.all_steps()
+    return Run(fleet, lake, without_spark.stager(fleet), progress, spark_gold(fleet, lake, session))
 
 
 @pytest.mark.ci
@@ -163,15 +162,7 @@ def run_and_kill(script: Path, fleet_file: Path, failpoint: str) -> None:
 
 
 def findings_step(fleet: FleetSettings, without_spark: ModuleType) -> None:
-    lake = DeltaLake(fleet.lake)
-    steps = Run(
-        fleet,
-        lake,
-        without_spark.stager(fleet),
-        lambda _: None,
-        spark_gold(fleet, lake, no_session),
-    )
-    steps.one_step(Step.FINDINGS)
+    steps_of(fleet, without_spark, lambda _: None).one_step(Step.FINDINGS)
 
 
 def gold_rows(lake: str, table: str) -> list[str]:
@@ -184,14 +175,7 @@ def gold_rows(lake: str, table: str) -> list[str]:
 def test_steps_before_any_plan_do_nothing(make_fleet: MakeFleet, small_corpus: Path, without_spark: ModuleType) -> None:
     fleet = make_fleet({"mini-4.4.0": [small_corpus / "mini-4.4.0"]})
     lines: list[str] = []
-    lake = DeltaLake(fleet.lake)
-    steps = Run(
-        fleet,
-        lake,
-        without_spark.stager(fleet),
-        lines.append,
-        spark_gold(fleet, lake, no_session),
-    )
+    steps = steps_of(fleet, without_spark, lines.append)
     for step in (Step.FINDINGS, Step.RISK):
         steps.one_step(step)
     assert [line.split("  (")[0] for line in lines] == ["findings nothing new: 0 open", "risk     nothing new"]
