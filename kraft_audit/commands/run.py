@@ -20,6 +20,7 @@ from kraft_audit.commands.arguments import (
     Running,
     need_packages,
     node_ids_of,
+    refuse_within,
 )
 from kraft_audit.commands.ending import UsageError
 from kraft_audit.commands.following import NOTHING_FOLLOWS, Following
@@ -197,6 +198,8 @@ def run(
             settings = only_clusters(with_discovered(settings), fleet, cluster)
         settings = with_word(settings, running=running, gone=node_ids_of("--gone", gone))
         settings = without_lost_key(settings) if source == "archive" else settings
+        if out is not None:
+            refuse_within(out, settings.lake)
         result = run_fleet(
             settings,
             progress,

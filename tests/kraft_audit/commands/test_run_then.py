@@ -125,3 +125,13 @@ def test_a_target_that_takes_nothing(small_corpus: Path, tmp_path: Path, tickets
 def test_words_that_do_not_fit(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["run", "fleet.yaml", *words]) in (2, 3)
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.unit
+def test_pages_go_beside_the_lake_and_not_into_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `report` has it, also before there is a lake."""
+    write_fleet(tmp_path, {"elr": [tmp_path / "logs"]}, "lake")
+    then = ["--then", "findings,report", "--out", str(tmp_path / "lake" / "site")]
+    assert run_command(["run", str(tmp_path / "fleet.yaml"), *then]) == 2
+    assert f"lies in {tmp_path / 'lake'}" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "lake").exists()
