@@ -11,7 +11,7 @@
 | KRAFT_AUDIT_PYTHON | the project's own Python, for what needs no Spark | .venv/bin/python there |
 | KRAFT_AUDIT_TOLERATE | percent of the fleet that may fail for one reason while `ingest` stays green | 20 |
 | KRAFT_AUDIT_NOTIFY | notify.yaml, whom to send incidents to | |
-| KRAFT_AUDIT_ONE_TASK | 1: one task does the whole hour of `kraft_fleet`, for about half the processor time | |
+| KRAFT_AUDIT_ONE_TASK | 1: one task does the whole hour of `kraft_fleet`, for less processor time | |
 | KRAFT_AUDIT_MAINTAIN | retention and layout, as conf/maintain.yaml | |
 | KRAFT_AUDIT_NOTIFIER | an Airflow notifier, called when a task fails after its retries, as `package.module.Class` | |
 | KRAFT_AUDIT_NOTIFIER_PARAMETERS | its parameters, a JSON object | {} |
