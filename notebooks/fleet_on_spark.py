@@ -16,6 +16,9 @@ OTHER_PATH = "samples/torn-write.tgz"  # more of them
 MASTER = "local[2]"  # where tasks run: spark://HOST:7077 for a standalone cluster, whose workers open the same paths: absolute ones
 
 # %%
+import os
+import sys
+
 import altair as alt
 from IPython.display import Markdown
 from pyspark.sql import SparkSession, functions
@@ -25,6 +28,7 @@ from kraft_audit.text.notebook_output import WORST_FIRST, show_offline
 
 show_offline()
 use_java()
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark looks the source up with it, and so do workers
 settings = {
     "spark.sql.python.filterPushdown.enabled": "true",  # filters on cluster_id, node_id, offset, record_type reach the logs
     "spark.sql.execution.arrow.pyspark.enabled": "true",

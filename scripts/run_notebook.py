@@ -48,7 +48,7 @@ def execute(notebook: Path, out: Path, parameters: dict[str, str], working_folde
         kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/kernel")
         client = NotebookClient(content, km=kernel, timeout=CELL_SECONDS_MAX, resources=resources)
         try:
-            client.execute()
+            client.execute(cleanup_kc=True)  # a cell that failed leaves no kernel, nor what it started
         except CellExecutionError as error:
             print(f"{notebook}: {error.ename}: {neutral(error.evalue)}", file=sys.stderr)
             ran = False
