@@ -13,9 +13,14 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, Final
 
+import numpy as np
+
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.loss_holders import Grade, HolderState, Loss, losses
+from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import partition_states
+from kraft_audit.rules.columns.sure_copies import copies, surely_beside
+from kraft_audit.rules.columns.walked_partitions import keeps_witnesses
 from kraft_audit.rules.columns.witnesses import Label, loss_events, witnesses
 from kraft_codec.text.java_text import uuid_bytes, uuid_text
 from tests.builders.sure_holders import MOMENTS, SureHolders
@@ -42,6 +47,7 @@ def lost_records(played: Played, counts: Counter[str]) -> Iterator[str]:
     found = {_election(loss): loss for loss in losses(history)}
     counts["loss events"] += len(found)
     yield from _sure_holders(history, played.holders, counts)
+    yield from _copies_beside(history, counts)
     yield from _events(history, played.holders)
     yield from _grades(found, played.holders, counts)
     yield from _proofs(found, truth, counts)
@@ -305,10 +311,24 @@ def _sure_holders(history: ClusterHistory, holders: SureHolders, counts: Counter
         offset = int(until[row])
         wanted = kept[subject][bisect_left(kept[subject], offset, key=itemgetter(0)) - 1][1]
         given = witnesses(history, row).members
+        name = f"{states.topic(row)}-{subject[1]}"
+        if keeps_witnesses(history)[row]:
+            counts["sure holders without a walk"] += 1
+            if not wanted.issuperset(states.nodes("isr", row)):
+                yield f"the ISR of {name} from {int(states.from_offset[row])} on are sure holders, said without a walk"
         if wanted != given:
-            name = f"{states.topic(row)}-{subject[1]}"
             yield f"sure holders of {name} from {int(states.from_offset[row])} on are {set(wanted)}, said {set(given)}"
             return
+
+
+def _copies_beside(history: ClusterHistory, counts: Counter[str]) -> Iterator[str]:
+    """What is said of all partitions at once is what each would say by itself."""
+    for broker in broker_states(history):
+        for stopped in (frozenset[int](), frozenset({broker + 1})):
+            for row in np.flatnonzero(surely_beside(history, broker, stopped, stopped)).tolist():
+                counts["copies without a walk"] += 1
+                if not copies(history, row, stopped).sure - stopped - {broker}:
+                    yield f"a copy of {partition_states(history).name(row)} beside broker {broker}, said without a walk"
 
 
 def _events(history: ClusterHistory, holders: SureHolders) -> Iterator[str]:

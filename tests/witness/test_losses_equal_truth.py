@@ -39,6 +39,7 @@ def test_every_loss_is_announced_where_it_happened(tmp_path: Path) -> None:
     assert reported == []
     assert min(counts["losses possible"], counts["losses unflushed"], counts["holders"], counts["copies gone"]) > 0
     assert counts["losses"] > QUICK_SEEDS
+    assert min(counts["sure holders without a walk"], counts["copies without a walk"]) > 0
 
 
 @pytest.mark.ci

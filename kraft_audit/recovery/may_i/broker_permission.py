@@ -30,7 +30,7 @@ from kraft_audit.rules.columns.loss_holders import Loss, losses, losses_beside
 from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.columns.reassignments import entry_without, is_reassigned, reassign
-from kraft_audit.rules.columns.sure_copies import copies, has_directory, last_leader
+from kraft_audit.rules.columns.sure_copies import copies, last_leader, misplaced, surely_beside
 from kraft_audit.rules.columns.witnesses import witnesses
 from kraft_audit.tables.number_arrays import Rows
 from kraft_audit.text.readable import listed, plural, when
@@ -73,7 +73,8 @@ def _lose(question: Question, history: ClusterHistory, running: tuple[int, ...])
         return kept
     alone: list[int] = []
     unsure: list[int] = []
-    for row in _rows(states, broker, "replicas", "isr", "elr", "last_known_elr").tolist():
+    rows = _rows(states, broker, "replicas", "isr", "elr", "last_known_elr")
+    for row in rows[~surely_beside(history, broker, question.stopped | question.gone, question.gone)[rows]].tolist():
         known = copies(history, row, question.stopped | question.gone)
         if known.sure - question.gone - {broker}:
             continue
@@ -247,7 +248,7 @@ def _restart(question: Question, history: ClusterHistory, running: tuple[int, ..
     """Outage where the ISR without it is smaller than min ISR: acks=all writes are refused meanwhile."""
     states, broker = partition_states(history), question.node_id
     rows = _rows(states, broker, "isr")
-    short = [row for row in rows.tolist() if states.size_of("isr", row) - 1 < int(states.effective_min_isr[row])]
+    short = rows[states.size("isr")[rows] - 1 < states.effective_min_isr[rows]].tolist()
     if short:
         offline = sum(states.size_of("isr", row) == 1 for row in short)
         dark = f", and {offline} of them have no leader then" if offline else ""
@@ -290,9 +291,10 @@ def _elects_who_lacks(question: Question, history: ClusterHistory, running: tupl
     Kafka elects it as soon as any broker is unfenced (seen with 4.3.1), and the others truncate their logs to its."""
     states, broker = partition_states(history), question.node_id
     waiting: dict[int, list[int]] = {}
-    for row in _rows(states, broker, "replicas").tolist():
-        led, is_empty = last_leader(history, row), not states.nodes("isr", row) and not states.nodes("elr", row)
-        if led is None or led == broker or not is_empty or led not in running:
+    named = _rows(states, broker, "replicas")
+    for row in named[(states.size("isr")[named] == 0) & (states.size("elr")[named] == 0)].tolist():
+        led = last_leader(history, row)
+        if led is None or led == broker or led not in running:
             continue
         if led not in witnesses(history, row).members:
             waiting.setdefault(led, []).append(row)
@@ -313,11 +315,9 @@ def _lacks_directory(question: Question, history: ClusterHistory, running: tuple
     in its place Kafka makes the partition anew, empty."""
     states, broker = partition_states(history), question.node_id
     lost: dict[str, list[int]] = {}
-    for row in _rows(states, broker, "isr", "elr").tolist():
-        directories = dict(zip(states.nodes("replicas", row), states.value("directories", row) or (), strict=False))
-        directory = directories.get(broker, "")
-        if has_directory(history, broker, directory):
-            continue
+    placed, brokers = misplaced(history)
+    for row in np.intersect1d(_rows(states, broker, "isr", "elr"), placed[brokers == broker]).tolist():
+        directory = dict(zip(states.nodes("replicas", row), states.value("directories", row), strict=False))[broker]
         known = copies(history, row, question.stopped | question.gone)
         if broker in known.off_disk and not known.sure - question.gone - {broker}:
             lost.setdefault(directory, []).append(row)

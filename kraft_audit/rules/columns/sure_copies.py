@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow.compute as pc
+
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_returns import is_reserved, is_stopped_cleanly
+from kraft_audit.rules.columns.frame import SPREAD, NodeLists, coded, distinct, holders, ranges
 from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.partition_states import partition_states
+from kraft_audit.rules.columns.walked_partitions import keeps_witnesses
 from kraft_audit.rules.columns.witnesses import LossEvent, witnesses
+from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
@@ -62,6 +68,42 @@ def _copies(history: ClusterHistory, row: int, stopped: Set[int]) -> Copies:
     off_disk = frozenset(b for b in eligible if not has_directory(history, b, directories.get(b, "")))
     sure = frozenset(b for b in eligible - off_disk if _is_sure(history, b, is_stopped=b in stopped))
     return Copies(row, sure, eligible - off_disk - sure, off_disk, last_leader(history, row), now.since)
+
+
+def surely_beside(history: ClusterHistory, broker: int, stopped: Set[int], gone: Set[int]) -> Mask:
+    """Newest rows of partitions that surely have a copy on another broker, as `copies` would say.
+
+    They keep their ISR as witnesses in every row, no replica of theirs lacks its directory, and of the ISR another
+    broker is in service or stopped in order.
+    """
+    states = partition_states(history)
+    others = broker_states(history).keys() - gone - {broker}
+    sure = [other for other in others if _is_sure(history, other, is_stopped=other in stopped)]
+    is_held = states.in_order(holders(states.changes.lists["isr"], sure)) & states.is_last
+    is_held[misplaced(history)[0]] = False
+    return is_held & keeps_witnesses(history)
+
+
+def misplaced(history: ClusterHistory) -> tuple[Rows, Rows]:
+    """Newest rows of partitions, and the broker of a replica there that is in a directory which the broker lacks."""
+    return history.known(f"misplaced by {PARTITION_CHANGES.name}", lambda: _misplaced(history))
+
+
+def _misplaced(history: ClusterHistory) -> tuple[Rows, Rows]:
+    states = partition_states(history)
+    rows = states.last_rows[states.exists[states.last_rows]]
+    replicas, column = states.changes.lists["replicas"], states.changes.table["directories"]
+    directories = NodeLists(column)
+    of_table = states.order[rows]
+    counts = np.minimum(replicas.lengths[of_table], directories.lengths[of_table]).astype(np.int64)
+    codes, names = coded(pc.list_flatten(column))
+    brokers = replicas.values[ranges(replicas.starts[of_table], counts)].astype(np.int64)
+    pairs = brokers * SPREAD + codes[ranges(directories.starts[of_table], counts)]
+    lacking = [
+        pair for pair in distinct(pairs).tolist() if not has_directory(history, pair // SPREAD, names[pair % SPREAD])
+    ]
+    places = np.flatnonzero(np.isin(pairs, lacking))
+    return np.repeat(rows, counts)[places], brokers[places]
 
 
 def last_leader(history: ClusterHistory, row: int) -> int | None:

@@ -1,4 +1,5 @@
-"""Which partitions have to be walked for their witnesses: those in which a loss event is possible at all."""
+"""Which partitions have to be walked for their witnesses: those in which a loss event is possible, and those whose ISR
+may hold who is no witness."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ import pyarrow.compute as pc
 
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_returns import broker_returns
-from kraft_audit.rules.columns.frame import Numbers, exceeds, rows_with
+from kraft_audit.rules.columns.frame import SPREAD, Numbers, exceeds, rows_with
 from kraft_audit.rules.columns.min_isr_settings import min_isr_settings
 from kraft_audit.rules.columns.nodes import broker_states
-from kraft_audit.rules.columns.partition_states import PartitionStates
+from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.tables.number_arrays import Mask, Rows
 
 
@@ -24,7 +25,7 @@ def may_pass_over(history: ClusterHistory, states: PartitionStates) -> Rows:
     lists, is_first = states.changes.lists, states.is_first
     row_of_change = states.row_of_change()
     rows = {name: row_of_change[lists[name].row_of_value] for name in ("isr", "elr")}
-    elected = ~is_first & (states.leader >= 0) & (np.append(0, np.diff(states.leader_epoch)) != 0)
+    elected = _elects(states)
     is_member = _was_in(states, rows["isr"], lists["isr"].values)
     if len(lists["elr"].values):
         is_sound = ~rows_with(len(states), states.newest_rows(_unsound_elr(history, states, rows["elr"])))
@@ -34,6 +35,46 @@ def may_pass_over(history: ClusterHistory, states: PartitionStates) -> Rows:
     rows_asked.append(_comes_back_in(history, states, rows["isr"], lists["isr"].values))
     rows_asked.append(moved_directories(history, states))
     return np.concatenate(rows_asked)
+
+
+def keeps_witnesses(history: ClusterHistory) -> Mask:
+    """Rows of partitions that exist and whose ISR are witnesses in every row, as the walk would say.
+
+    No row of them elects who was not in the ISR before, lets into the ISR without a standing leader, leads from
+    outside the ISR, empties a directory, or has a member in it that comes back from a crash.
+    """
+    states = partition_states(history)
+    return states.once("keeps witnesses", lambda: _keeps_witnesses(history, states))
+
+
+def _keeps_witnesses(history: ClusterHistory, states: PartitionStates) -> Mask:
+    isr, leader, is_first = states.changes.lists["isr"], states.leader, states.is_first
+    rows = states.row_of_change()[isr.row_of_value]
+    is_odd = ~states.exists | (~is_first & states.recovering)
+    is_odd |= _elects(states) & ~_was_in(states, rows, isr.values)
+    is_odd |= (leader >= 0) & ~rows_with(len(states), rows[isr.values == leader[rows]])
+    is_odd |= states.in_order(exceeds(isr, states.changes.lists["replicas"]))
+    for odd in (_grows_without_leader(states, rows, isr.values), _comes_back_in(history, states, rows, isr.values)):
+        is_odd[odd] = True
+    is_odd[moved_directories(history, states)] = True
+    newest = states.newest_rows(np.arange(len(states)))
+    return ~rows_with(len(states), newest[is_odd])[newest]
+
+
+def _elects(states: PartitionStates) -> Mask:
+    mask: Mask = ~states.is_first & (states.leader >= 0) & (np.append(0, np.diff(states.leader_epoch)) != 0)
+    return mask
+
+
+def _grows_without_leader(states: PartitionStates, rows: Rows, members: Numbers) -> Rows:
+    """Rows whose ISR got a member that no standing leader let in: `members` of the ISR, and the row of each."""
+    leader = states.leader
+    before = np.append(-1, leader[:-1])
+    is_asked = ~states.is_first & ((before < 0) | ((leader != before) & (leader != -1)))
+    mine = np.flatnonzero(is_asked[rows])
+    theirs = np.flatnonzero(np.append(is_asked[1:], False)[rows])
+    is_new = ~np.isin(rows[mine] * SPREAD + members[mine], (rows[theirs] + 1) * SPREAD + members[theirs])
+    return rows[mine[is_new]]
 
 
 def _was_in(states: PartitionStates, rows: Rows, members: Numbers) -> Mask:
