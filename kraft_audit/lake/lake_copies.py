@@ -16,6 +16,7 @@ from kraft_audit.capture.plan import ARCHIVED_ROOT, ClusterPlan, cluster_id_of
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.staging.archive_reading import (
+    ArchiveOf,
     LakeCluster,
     chosen_cluster,
     closed_plans,
@@ -43,9 +44,11 @@ def copies_alone(lake: str, cluster: str | None) -> LakeCopies:
     return copies_of(there, chosen_cluster(there, lake_clusters(there, closed), cluster), closed)
 
 
-def copies_of(lake: DeltaLake, cluster: LakeCluster, closed: ClosedPlans) -> LakeCopies:
+def copies_of(
+    lake: DeltaLake, cluster: LakeCluster, closed: ClosedPlans, archive_of: ArchiveOf | None = None
+) -> LakeCopies:
     """The copies of one cluster as these plans left them. Raises InputError."""
-    archived = open_archive(lake, cluster, closed, root=ARCHIVED_ROOT)
+    archived = open_archive(lake, cluster, closed, root=ARCHIVED_ROOT, archive_of=archive_of)
     return LakeCopies(archived.plan, {archived.storage.location: archived.storage})
 
 

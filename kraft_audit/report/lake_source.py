@@ -34,6 +34,7 @@ from kraft_audit.lake.lake_copies import copies_of
 from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import READ_ROWS, Ledger
 from kraft_audit.lake.staging.archive_reading import LakeCluster, chosen_cluster, lake_clusters
+from kraft_audit.lake.staging.small_archives import SmallArchives
 from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
 from kraft_audit.picture.whole_picture import SPANS, DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
@@ -208,29 +209,38 @@ class LakeSource:
         with self._lake.reading_once():
             for start in range(0, len(ids), CLUSTERS_AT_ONCE):
                 some = ids[start : start + CLUSTERS_AT_ONCE]
-                drawn = self._drawn_rows(", ".join(map(sql_text, some))) if self._has_pages else None
-                for given in self._read(some, names):
-                    yield given if drawn is None else self._with_page(given, drawn, has_page, len(ids))
+                if self._has_pages:
+                    yield from self._with_pages(list(self._read(some, names)), has_page, len(ids))
+                else:
+                    yield from self._read(some, names)
 
-    def _with_page(self, given: ClusterInput, drawn: DrawnRows, has_page: HasPage, cluster_count: int) -> ClusterInput:
-        """The cluster with what only its page shows, unless it has its page."""
+    def _with_pages(self, some: list[ClusterInput], has_page: HasPage, cluster_count: int) -> Iterator[ClusterInput]:
+        """The clusters with what only their pages show, unless they have their page."""
+        drawn = self._drawn_rows(", ".join(sql_text(given.cluster_id) for given in some))
+        some = [self._with_origin(given, drawn, cluster_count) for given in some]
+        changed = {given.cluster_id for given in some if not has_page(given)}
+        archives = SmallArchives(self._lake, changed, self._closed)
+        for given in some:
+            if given.cluster_id not in changed:
+                yield given
+                continue
+            permissions = self._permissions(given, cluster_count, archives)
+            yield replace(given, drawn=drawn.history(given.history), permissions=permissions)
+
+    def _with_origin(self, given: ClusterInput, drawn: DrawnRows, cluster_count: int) -> ClusterInput:
         id_, spans, origin = given.cluster_id, given.exposed_spans, None
         if (read_at := self._read_at.get(id_)) is not None:
             origin = PageOrigin(*read_at, drawn.row_counts(id_), cluster_count <= REPORT_CLUSTERS_ASKED_MAX)
-        given = replace(given, apart=drawn.apart(id_, NO_SPANS if spans is None else spans), origin=origin)
-        if has_page(given):
-            return given
-        permissions = self._permissions(given, cluster_count)
-        return replace(given, drawn=drawn.history(given.history), permissions=permissions)
+        return replace(given, apart=drawn.apart(id_, NO_SPANS if spans is None else spans), origin=origin)
 
-    def _permissions(self, given: ClusterInput, cluster_count: int) -> Permissions:
+    def _permissions(self, given: ClusterInput, cluster_count: int, archives: SmallArchives) -> Permissions:
         """What `may-i` answers about the node dirs as they were when the lake read them."""
         path = path_read(given.history)
         if cluster_count > REPORT_CLUSTERS_ASKED_MAX:
             return Permissions(skipped=f"the lake has {cluster_count} clusters. {ask_one(path)}")
         try:
             chosen = chosen_cluster(self._lake, self._archived, given.cluster_id)
-            copies = copies_of(self._lake, chosen, self._closed)
+            copies = copies_of(self._lake, chosen, self._closed, archives.of)
             with open_copies(self._lake.uri, copies) as clusters:
                 (cluster,) = clusters
                 return cluster.permissions(path)

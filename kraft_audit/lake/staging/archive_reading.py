@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, FindWhole, archived_cluster
 from kraft_audit.archive.archived_histories import ArchivedHistory, archived_histories
+from kraft_audit.archive.runs import ArchiveTables
 from kraft_audit.capture.plan import (
     ARCHIVED_ROOT,
     ONLY_HISTORY,
@@ -49,6 +50,10 @@ HOLDINGS: tuple[str, ...] = (
     "node_id", "directory_id", "captured_at_ms", "capture_number", "root", "path", "source", "file_name",
     "base_offset", "last_offset", "leader_epoch", "crc", "status", "plan",
 )  # fmt: skip
+RUNS: Final = tuple(name for name in ARCHIVE.column_names if name != "content")
+CONTENTS: Final = ("leader_epoch", "from_offset", "first_crc", "content")
+ArchiveOf = Callable[[str], ArchiveTables]
+"""Gives what closed plans left of the cluster of an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +101,11 @@ class LakeArchive:
         return self._select(BATCHES, HOLDINGS, "valid")
 
     def runs(self) -> pa.Table:
-        return self._select(ARCHIVE, [name for name in ARCHIVE.column_names if name != "content"])
+        return self._select(ARCHIVE, RUNS)
 
     def contents(self, source: str, from_offset: int, to_offset: int) -> pa.Table:
         wanted = f"source = {sql_text(source)} AND from_offset >= {from_offset} AND from_offset < {to_offset}"
-        return self._select(ARCHIVE, ("leader_epoch", "from_offset", "first_crc", "content"), wanted)
+        return self._select(ARCHIVE, CONTENTS, wanted)
 
     def whole(self, table: Table) -> pa.Table:
         """All rows of a bronze table about this cluster."""
@@ -108,7 +113,12 @@ class LakeArchive:
 
     def _select(self, table: Table, columns: Sequence[str], wanted: str = "true") -> pa.Table:
         text = f"SELECT {', '.join(columns)} FROM {table.name} WHERE {wanted} AND {self._where}"  # noqa: S608  # quoted
-        return self._query(text).cast(pa.schema([table.schema.field(name) for name in columns]))
+        return cast_rows(self._query(text), table, columns)
+
+
+def cast_rows(rows: pa.Table, table: Table, columns: Sequence[str]) -> pa.Table:
+    """Rows of some columns of a table, in the types of its contract."""
+    return rows.cast(pa.schema([table.schema.field(name) for name in columns]))
 
 
 def lake_clusters(lake: DeltaLake, closed: ClosedPlans) -> list[LakeCluster]:
@@ -140,12 +150,13 @@ def open_archive(
     *,
     root: str = "",
     find_whole: FindWhole | None = None,
+    archive_of: ArchiveOf | None = None,
 ) -> ArchivedCluster:
-    """One cluster of the archive; `root` is put before the lake's address.
+    """One cluster of the archive; `root` is put before the lake's address. `archive_of`: where rows were read already.
 
     Raises InputError where the archive has nothing of it.
     """
-    return _history_of_archive(lake, cluster, closed, 0, root, find_whole).cluster
+    return _history_of_archive(lake, cluster, closed, 0, root, find_whole, archive_of).cluster
 
 
 def _history_of_archive(
@@ -155,8 +166,12 @@ def _history_of_archive(
     number: int,
     root: str,
     find_whole: FindWhole | None = None,
+    archive_of: ArchiveOf | None = None,
 ) -> ArchivedHistory:
-    for history in histories_of_archive(lake, cluster, closed, number, root=root, find_whole=find_whole):
+    histories = histories_of_archive(
+        lake, cluster, closed, number, root=root, find_whole=find_whole, archive_of=archive_of
+    )
+    for history in histories:
         if history.cluster.plan.key == cluster.cluster_id:
             return history
     raise InputError(f"{root}{lake.uri}", f"the archive holds nothing of cluster {cluster.cluster_id!r}")
@@ -170,12 +185,14 @@ def histories_of_archive(
     *,
     root: str = "",
     find_whole: FindWhole | None = None,
+    archive_of: ArchiveOf | None = None,
 ) -> list[ArchivedHistory]:
     """The histories among the rows that hold a cluster, each with its id; nearly always this cluster alone.
 
     Raises InputError where the archive has nothing of it.
     """
-    source = archive_source(lake, cluster, closed)
+    archive_of = archive_of or partial(LakeArchive.of, lake, closed=closed)
+    source = archive_source(cluster, archive_of)
     put_together = partial(
         archived_cluster,
         location=f"{root}{lake.uri}",
@@ -186,7 +203,7 @@ def histories_of_archive(
         defaults=cluster.defaults,
         find_whole=find_whole,
     )
-    histories = archived_histories(LakeArchive.of(lake, source, closed), put_together)
+    histories = archived_histories(archive_of(source), put_together)
     if len(histories) == 1:
         plan = replace(histories[0].cluster.plan, history_id=source, history_of=cluster.history_of)
         return [_with_word(cluster, histories[0], plan)]
@@ -195,12 +212,11 @@ def histories_of_archive(
     return [_named(history, id_, source, cluster, states) for history, id_ in zip(histories, ids, strict=True)]
 
 
-def archive_source(lake: DeltaLake, cluster: LakeCluster, closed: ClosedPlans) -> str:
+def archive_source(cluster: LakeCluster, archive_of: ArchiveOf) -> str:
     """The id under which the rows of a cluster are archived: its own, or that of the history it was split from."""
     if not cluster.split_from:
         return cluster.cluster_id
-    own = LakeArchive.of(lake, cluster.cluster_id, closed)
-    return cluster.cluster_id if own.captures().num_rows else cluster.split_from
+    return cluster.cluster_id if archive_of(cluster.cluster_id).captures().num_rows else cluster.split_from
 
 
 def _ids_of_parts(source: str, plans: Sequence[ClusterPlan], states: Mapping[str, LedgerState]) -> list[str]:
@@ -295,7 +311,8 @@ class ArchiveReading:
         archived = history.cluster
         if archived.plan.replicas != plan.replicas:
             raise InputError(self._lake_uri, "the archive is not what was planned")
-        tables = LakeArchive.of(lake, archive_source(lake, cluster, before), before)
+        archive_of = partial(LakeArchive.of, lake, closed=before)
+        tables = archive_of(archive_source(cluster, archive_of))
         redactor = ArchivedRedactor(secrets.token_bytes(KEY_BYTES))
         if plan.aliases:
             yield HISTORIES.name, history_rows(plan)
