@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -41,8 +42,8 @@ class Columns:
         return value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeLists(Columns):
+@dataclass(frozen=True, eq=False)
+class NodeLists:
     """A list column: row r holds values[starts[r]:starts[r] + lengths[r]], and a null is an empty list."""
 
     column: pa.ChunkedArray
@@ -50,21 +51,23 @@ class NodeLists(Columns):
     def __len__(self) -> int:
         return len(self.column)
 
-    @property
+    @cached_property
     def values(self) -> Numbers:
-        return self.once("values", lambda: pc.list_flatten(self.column).to_numpy())
+        values: Numbers = pc.list_flatten(self.column).to_numpy()
+        return values
 
-    @property
+    @cached_property
     def lengths(self) -> Numbers:
-        return self.once("lengths", lambda: pc.fill_null(pc.list_value_length(self.column), 0).to_numpy())
+        lengths: Numbers = pc.fill_null(pc.list_value_length(self.column), 0).to_numpy()
+        return lengths
 
     @property
     def starts(self) -> Rows:
         return self._bounds[:-1]
 
-    @property
+    @cached_property
     def row_of_value(self) -> Rows:
-        return self.once("rows", lambda: np.repeat(np.arange(len(self)), self.lengths))
+        return np.repeat(np.arange(len(self)), self.lengths)
 
     def of(self, row: int) -> list[int]:
         nodes: list[int] = self.values[self._bounds[row] : self._bounds[row + 1]].tolist()
@@ -82,10 +85,10 @@ class NodeLists(Columns):
         """(row, node) of the values at some places as one number: equal numbers are the same node in the same row."""
         return self.row_of_value[places] * SPREAD + (self.values[places].astype(np.int64) & (SPREAD - 1))
 
-    @property
+    @cached_property
     def _bounds(self) -> Rows:
         """Where each list begins among the values, and where the last one ends."""
-        return self.once("bounds", lambda: np.append(0, np.cumsum(self.lengths, dtype=np.int64)))
+        return np.append(0, np.cumsum(self.lengths, dtype=np.int64))
 
 
 def rows_with(row_count: int, rows: Rows) -> Mask:

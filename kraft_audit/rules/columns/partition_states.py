@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ DESCRIBED_LISTS: Final = ("isr", "elr", "last_known_elr", "replicas")
 LIST_COLUMNS: Final = (*DESCRIBED_LISTS, "adding_replicas", "removing_replicas", "expected_elr")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PartitionChanges(Columns):
     """Rows of `partition_changes` in the order of the log, as the columns that conditions are made of.
 
@@ -56,15 +56,16 @@ class PartitionChanges(Columns):
     def recovering(self) -> Mask:
         return self._is_text("leader_recovery_state", ("RECOVERING",))
 
-    @property
+    @cached_property
     def has_expected(self) -> Mask:
         """Whether the shipped rules give an ELR."""
-        return self.once("has expected", lambda: pc.is_valid(self.table["expected_elr"]).to_numpy())
+        mask: Mask = pc.is_valid(self.table["expected_elr"]).to_numpy()
+        return mask
 
-    @property
+    @cached_property
     def topics(self) -> tuple[Rows, list[str]]:
         """A number for each row's topic, and the names that the numbers stand for."""
-        return self.once("topics", lambda: coded(self.table["topic"]))
+        return coded(self.table["topic"])
 
     def size(self, name: str) -> Numbers:
         return self.lists[name].lengths
@@ -80,16 +81,12 @@ class PartitionChanges(Columns):
         mask[rows] |= np.fromiter((not possible_here.isdisjoint(causes) for possible_here in possible), bool, len(rows))
         return mask
 
-    @property
+    @cached_property
     def _open_causes(self) -> tuple[Rows, list[frozenset[str]]]:
         """The rows whose cause is open, and what each may be: they are few."""
-
-        def find() -> tuple[Rows, list[frozenset[str]]]:
-            column = self.table["possible_causes"]
-            rows = np.flatnonzero(pc.is_valid(column).to_numpy()) if column.null_count < len(column) else _NO_ROWS
-            return rows, [frozenset(causes) for causes in column.take(pa.array(rows)).to_pylist()]
-
-        return self.once("open causes", find)
+        column = self.table["possible_causes"]
+        rows = np.flatnonzero(pc.is_valid(column).to_numpy()) if column.null_count < len(column) else _NO_ROWS
+        return rows, [frozenset(causes) for causes in column.take(pa.array(rows)).to_pylist()]
 
     def is_election(self, *kinds: str) -> Mask:
         return self._is_text("election", kinds)
@@ -118,7 +115,7 @@ class Episode(NamedTuple):
     end: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PartitionStates(Columns):
     """Rows of `partition_changes` sorted by partition and offset; all arrays but those in `changes` are in that order.
 
@@ -135,52 +132,52 @@ class PartitionStates(Columns):
     def __len__(self) -> int:
         return len(self.order)
 
-    @property
+    @cached_property
     def from_offset(self) -> Rows:
         return self._sorted("from_offset")
 
-    @property
+    @cached_property
     def timestamp_ms(self) -> Rows:
         return self._sorted("timestamp_ms")
 
-    @property
+    @cached_property
     def partition_epoch(self) -> Rows:
         return self._sorted("partition_epoch")
 
-    @property
+    @cached_property
     def partition(self) -> Rows:
         return self._sorted("partition")
 
-    @property
+    @cached_property
     def leader(self) -> Rows:
         return self._sorted("leader")
 
-    @property
+    @cached_property
     def leader_epoch(self) -> Rows:
         return self._sorted("leader_epoch")
 
-    @property
+    @cached_property
     def effective_min_isr(self) -> Rows:
         return self._sorted("effective_min_isr")
 
-    @property
+    @cached_property
     def exists(self) -> Mask:
-        return self.once("exists", lambda: self.changes.exists[self.order])
+        return self.changes.exists[self.order]
 
-    @property
+    @cached_property
     def recovering(self) -> Mask:
-        return self.once("recovering", lambda: self.in_order(self.changes.recovering))
+        return self.in_order(self.changes.recovering)
 
-    @property
+    @cached_property
     def topic_codes(self) -> Rows:
         """The place of each row's topic in `topic_names`."""
-        return self.once("topic codes", lambda: self.changes.topics[0][self.order])
+        return self.changes.topics[0][self.order]
 
     @property
     def topic_names(self) -> list[str]:
         return self.changes.topics[1]
 
-    @property
+    @cached_property
     def next_offset(self) -> Rows:
         """From where on a row no longer holds; the largest int64 for the newest."""
         following = np.append(self.from_offset[1:], 0) if len(self) else self.from_offset
@@ -280,7 +277,7 @@ class PartitionStates(Columns):
         ]
 
     def _sorted(self, name: str) -> npt.NDArray[Any]:
-        return self.once(name, lambda: self.changes.column(name)[self.order])
+        return self.changes.column(name)[self.order]
 
 
 def _state_text(
