@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from kraft_audit.rules.columns.partition_states import Episode, PartitionStates
 from kraft_audit.rules.rule_model import Case, DeferredEvidence, Evidence, undecided
 from kraft_audit.tables.number_arrays import Rows
 
+CASES_AT_ONCE: Final = 500
 Span = tuple[int, int | None, int, int | None]
 """The first offset of a case, its end, and the times of both; no end while it lasts."""
 
@@ -36,10 +38,11 @@ def partition_cases(
     starts = np.array([episode.start for episode in episodes], np.int64)
     spans = row_spans(states, episodes) if spans is None else spans
     epochs = states.leader_epoch[starts].tolist()
-    for episode, (summary, do), name, epoch, (from_offset, to_offset, from_ms, to_ms) in zip(
-        episodes, texts, states.names(starts), epochs, spans, strict=True
+    evidence_of = _EvidenceOfMany(states, episodes, facts).of
+    for place, ((summary, do), name, epoch, (from_offset, to_offset, from_ms, to_ms)) in enumerate(
+        zip(texts, states.names(starts), epochs, spans, strict=True)
     ):
-        evidence = DeferredEvidence(_partition_evidence, states, episode.start, episode.end, facts)
+        evidence = DeferredEvidence(evidence_of, place)
         yield Case(name, summary, from_offset, to_offset, from_ms, to_ms, epoch, evidence, what_to_do=do)
 
 
@@ -54,26 +57,49 @@ def row_spans(states: PartitionStates, episodes: Sequence[Episode]) -> Iterator[
         yield (from_offset, None, from_ms, None) if episode.end is None else (from_offset, to_offset, from_ms, to_ms)
 
 
-def _partition_evidence(
-    states: PartitionStates, start: int, end: int | None, facts: tuple[Evidence, ...]
-) -> tuple[Evidence, ...]:
-    before, state = states.previous(start), states.describe(start)
-    evidence = [
-        Evidence(
-            state,
-            offset=int(states.from_offset[start]),
-            epoch=int(states.leader_epoch[start]),
-            timestamp_ms=int(states.timestamp_ms[start]),
-            before=None if before is None else states.describe(before),
-            after=f"{state} ({states.cause(start)})",
-        ),
-        *facts,
-    ]
-    if end is not None:
-        state = states.describe(end) if states.exists[end] else "the topic was removed"
-        offset, time_ms = int(states.from_offset[end]), int(states.timestamp_ms[end])
-        evidence.append(Evidence(f"resolved: {state} ({states.cause(end)})", offset=offset, timestamp_ms=time_ms))
-    return tuple(evidence)
+class _EvidenceOfMany:
+    """The evidence of many cases, put into words for some hundreds of them when one is asked for."""
+
+    def __init__(self, states: PartitionStates, episodes: Sequence[Episode], facts: tuple[Evidence, ...]) -> None:
+        self._states = states
+        self._episodes = episodes
+        self._facts = facts
+        self._first, self._made = 0, list[tuple[Evidence, ...]]()
+
+    def of(self, place: int) -> tuple[Evidence, ...]:
+        """The evidence of the case at a place."""
+        if not 0 <= place - self._first < len(self._made):
+            self._first = place - place % CASES_AT_ONCE
+            self._made = list(self._make(self._episodes[self._first : self._first + CASES_AT_ONCE]))
+        return self._made[place - self._first]
+
+    def _make(self, episodes: Sequence[Episode]) -> Iterator[tuple[Evidence, ...]]:
+        states = self._states
+        starts = np.array([episode.start for episode in episodes], np.int64)
+        ends = np.array([episode.end for episode in episodes if episode.end is not None], np.int64)
+        earlier = iter(states.descriptions(starts[~states.is_first[starts]] - 1))
+        columns = (states.from_offset, states.leader_epoch, states.timestamp_ms, states.is_first)
+        rows = zip(*(column[starts].tolist() for column in columns), strict=True)
+        endings = self._endings(ends)
+        for episode, row, state, cause in zip(
+            episodes, rows, states.descriptions(starts), states.causes(starts), strict=True
+        ):
+            offset, epoch, time_ms, is_first = row
+            before = None if is_first else next(earlier)
+            fact = Evidence(
+                state, offset=offset, epoch=epoch, timestamp_ms=time_ms, before=before, after=f"{state} ({cause})"
+            )
+            yield (fact, *self._facts) if episode.end is None else (fact, *self._facts, next(endings))
+
+    def _endings(self, ends: Rows) -> Iterator[Evidence]:
+        """What shows that cases are over, by the rows that end them."""
+        states = self._states
+        columns = (column[ends].tolist() for column in (states.exists, states.from_offset, states.timestamp_ms))
+        for state, cause, exists, offset, time_ms in zip(
+            states.descriptions(ends), states.causes(ends), *columns, strict=True
+        ):
+            text = f"resolved: {state if exists else 'the topic was removed'} ({cause})"
+            yield Evidence(text, offset=offset, timestamp_ms=time_ms)
 
 
 def cases_where_known(

@@ -67,6 +67,11 @@ class PartitionChanges(Columns):
         """A number for each row's topic, and the names that the numbers stand for."""
         return coded(self.table["topic"])
 
+    @cached_property
+    def causes(self) -> tuple[Rows, list[str]]:
+        """A number for each row's cause, -1 where it is open, and the texts that the numbers stand for."""
+        return coded(self.table["cause"])
+
     def size(self, name: str) -> Numbers:
         return self.lists[name].lengths
 
@@ -250,6 +255,19 @@ class PartitionStates(Columns):
     def cause(self, row: int) -> str:
         """The cause as texts say it: "fenced", or "either fenced or isr_shrunk"."""
         return cause_text(self.value("cause", row), self.value("possible_causes", row))
+
+    def causes(self, rows: Rows) -> list[str]:
+        """The causes of many rows as texts say them."""
+        of_table = self.order[rows]
+        codes, names = self.changes.causes
+        possible = self.changes.table["possible_causes"]
+        # Hardly any cause is open, and to take rows of lists is dear.
+        is_stated = possible.null_count == len(possible)
+        may_be = [None] * len(rows) if is_stated else possible.take(pa.array(of_table)).to_pylist()
+        return [
+            cause_text(None if code < 0 else names[code], either)
+            for code, either in zip(codes[of_table].tolist(), may_be, strict=True)
+        ]
 
     def describe(self, row: int) -> str:
         """A state as people read it."""
