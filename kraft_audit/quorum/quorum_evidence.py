@@ -290,11 +290,14 @@ class QuorumEvidence:
 
     @cached_property
     def newest_leaders(self) -> frozenset[int]:
-        """All that led the newest epoch, by LeaderChange or quorum-state: several contradict each other."""
-        epoch, leader_id = self.newest_leader
+        """All that led the newest epoch: several contradict each other."""
+        return self.leaders_of(self.newest_leader[0])
+
+    def leaders_of(self, epoch: int) -> frozenset[int]:
+        """The ids of all that led an epoch, by LeaderChange or quorum-state."""
         starts = (chain.leaders.get(epoch) for chain in self.chains)
         states = (state for replica in self.replicas if (state := replica.persisted) is not None)
-        named = {leader_id, *(start.leader_id for start in starts if start is not None)}
+        named = {start.leader_id for start in starts if start is not None}
         return frozenset((named | {state.leader_id for state in states if state.epoch == epoch}) - {-1})
 
     @cached_property
@@ -391,8 +394,7 @@ def _captured_hold(evidence: QuorumEvidence, replica: CapturedReplica, epoch: in
 def _leader_holds(evidence: QuorumEvidence, chain: LogChain, key: VoterKey, epoch: int) -> list[Acknowledgement]:
     """Rules (b) and (c): what leading the epoch, or the next one, proves about a voter, captured or not."""
     holds = []
-    start = chain.leaders.get(epoch)
-    if start is not None and _led(chain, start, key):
+    if _led_epoch(evidence, chain, epoch, key):
         ends = [run.to_offset for b in evidence.chains if (run := b.run_of_epoch.get(epoch)) is not None]
         end = max(ends)
         if not evidence.counts_unsynced:
@@ -414,6 +416,24 @@ def _held_ends(evidence: QuorumEvidence, key: VoterKey) -> list[int]:
     return [replica.held_end_offset for replica in own if replica.held_end_offset is not None]
 
 
+def _led_epoch(evidence: QuorumEvidence, chain: LogChain, epoch: int, key: VoterKey) -> bool:
+    """Whether a disk led an epoch of a chain.
+
+    Kafka deletes a LeaderChange with its segment. Another disk may still hold it on a chain that ends before this one
+    begins, or it is that of another quorum with this cluster.id. So it counts here only where it names the disk by its
+    directory id, and no disk names another leader of the epoch.
+    """
+    own = chain.leaders.get(epoch)
+    if own is not None:
+        return _led(chain, own, key)
+    if key[1] is None or len(evidence.leaders_of(epoch)) != 1:
+        return False
+    starts = ((other, other.leaders.get(epoch)) for other in evidence.chains)
+    return any(
+        start is not None and _led(other, start, key) and _has_directory(other, start, key) for other, start in starts
+    )
+
+
 def _led(chain: LogChain, start: LeaderStart, key: VoterKey) -> bool:
     """Whether a disk (id, directory id) is the leader that a LeaderChange names by id.
 
@@ -428,6 +448,13 @@ def _led(chain: LogChain, start: LeaderStart, key: VoterKey) -> bool:
         return key[1] is None
     disks = [voter.directory_id for voter in elected_in.voters if voter.voter_id == key[0]]
     return len(disks) == 1 and (key[1] is None or disks[0] in (None, key[1]))
+
+
+def _has_directory(chain: LogChain, start: LeaderStart, key: VoterKey) -> bool:
+    """Whether a LeaderChange, or the voter set that elected the leader, has the directory id of a disk."""
+    elected_in = chain.electing_set(start)
+    voters = () if elected_in is None else elected_in.voters
+    return key in {(start.leader_id, start.directory_id), *((each.voter_id, each.directory_id) for each in voters)}
 
 
 def majority(voter_count: int) -> int:

@@ -17,6 +17,7 @@ WHAT_ONCE_DIFFERED: Final = {
     2_957: "a log and a file that was cut to a later log start differed only where nothing was deleted",
     5_443: "epochs that disks persist were unknown where a replaced disk left no canonical log",
     9_542: "a snapshot's voters were a new set where no log was canonical, though they were the ones before",
+    70_427: "less was proven committed where only another disk, whose log ends before a gap, held the LeaderChange",
     202_447: "a draft's voter set counted as another one where a snapshot showed it",
     400_021: "how far a voter lags was another time over runs of batches",
     400_053: "a suffix stayed open that was cut off before its segment was deleted",
