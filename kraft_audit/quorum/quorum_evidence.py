@@ -419,19 +419,20 @@ def _held_ends(evidence: QuorumEvidence, key: VoterKey) -> list[int]:
 def _led_epoch(evidence: QuorumEvidence, chain: LogChain, epoch: int, key: VoterKey) -> bool:
     """Whether a disk led an epoch of a chain.
 
-    Kafka deletes a LeaderChange with its segment. Another disk may still hold it on a chain that ends before this one
-    begins, or it is that of another quorum with this cluster.id. So it counts here only where it names the disk by its
-    directory id, and no disk names another leader of the epoch.
+    Kafka deletes a LeaderChange with its segment. Another disk may still hold it, on a chain that ends before this one
+    begins: perhaps in a log that began again. So it counts here only where a disk that holds records of the epoch on
+    this chain is still in it and names the same leader, and no disk names another one.
     """
     own = chain.leaders.get(epoch)
     if own is not None:
         return _led(chain, own, key)
-    if key[1] is None or len(evidence.leaders_of(epoch)) != 1:
+    begin = chain.runs[0].from_offset
+    states = [r.persisted for r in evidence.replicas if (r.end_in_epoch(epoch) or 0) > begin]
+    is_named = any(state is not None and (state.epoch, state.leader_id) == (epoch, key[0]) for state in states)
+    if not is_named or len(evidence.leaders_of(epoch)) != 1:
         return False
     starts = ((other, other.leaders.get(epoch)) for other in evidence.chains)
-    return any(
-        start is not None and _led(other, start, key) and _has_directory(other, start, key) for other, start in starts
-    )
+    return any(start is not None and _led(other, start, key) for other, start in starts)
 
 
 def _led(chain: LogChain, start: LeaderStart, key: VoterKey) -> bool:
@@ -448,13 +449,6 @@ def _led(chain: LogChain, start: LeaderStart, key: VoterKey) -> bool:
         return key[1] is None
     disks = [voter.directory_id for voter in elected_in.voters if voter.voter_id == key[0]]
     return len(disks) == 1 and (key[1] is None or disks[0] in (None, key[1]))
-
-
-def _has_directory(chain: LogChain, start: LeaderStart, key: VoterKey) -> bool:
-    """Whether a LeaderChange, or the voter set that elected the leader, has the directory id of a disk."""
-    elected_in = chain.electing_set(start)
-    voters = () if elected_in is None else elected_in.voters
-    return key in {(start.leader_id, start.directory_id), *((each.voter_id, each.directory_id) for each in voters)}
 
 
 def majority(voter_count: int) -> int:
