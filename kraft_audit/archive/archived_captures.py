@@ -43,13 +43,25 @@ from kraft_codec.schemas import Dialect
 from kraft_codec.storage.random_access import DirEntry, EntryKind, Limits, Listing, RandomAccess, Storage, join
 
 CAPTURES_BYTES: Final = 1 << 30
-"""Up to so many bytes of log all captures are read again; beyond, those that a later capture contains are left out."""
+"""Up to so many bytes of log all captures are read again. Beyond, those are left out that a later capture contains and
+that say no more than it beside their log."""
 Stamp = tuple[int, int, int]
 Round = tuple[int, int, str]
 FindWhole = Callable[[Collection[ArchivedKey]], Mapping[ArchivedKey, Bytes]]
 """Gives those of some batches whose bytes a disk still has."""
 CaptureKey = tuple[int, int, int, str, str]
 """A capture of one replica: plan, time, number, root and path."""
+SAID_COLUMNS: Final = (
+    *("meta_version", "meta_cluster_id", "further_directory_ids", "configuration", "rescue", "doubt"),
+    *("data_version", "leader_id", "leader_epoch", "voted_id", "voted_directory_id", "current_voters"),
+    *("leader_epoch_checkpoint", "index_trimmed", "clean_shutdown"),
+)
+"""What a disk says beside its log, which it may say otherwise later."""
+END_COLUMNS: Final = (
+    *("log_end_offset", "reachable_end_offset", "held_end_offset", "snapshot_end_offset"),
+    *("producer_state_offset", "deleted_snapshot_end_offset"),
+)
+"""How far a disk reached, as its files say: later ones say at least as much, unless something was lost."""
 _ROUND_COLUMNS: Final = ("plan", "capture_number", "capture")
 
 
@@ -321,7 +333,11 @@ def _chosen(captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_b
     chosen: set[int] = set()
     for mine in by_identity.values():
         chosen.add(id(mine[-1]))
-        chosen |= {id(before) for before, after in pairwise(mine) if holdings.loses(before, after)}
+        chosen |= {
+            id(before)
+            for before, after in pairwise(mine)
+            if holdings.loses(before, after) or _says_more(before.row, after.row)
+        }
     room = captures_bytes - sum(holdings.size_bytes(capture) for capture in captures if id(capture) in chosen)
     for capture in reversed(captures):
         if id(capture) not in chosen:
@@ -330,6 +346,12 @@ def _chosen(captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_b
                 break
             chosen.add(id(capture))
     return chosen
+
+
+def _says_more(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a disk said something beside its log that it did not say later, such as who got its vote."""
+    is_other = any(before[name] != after[name] for name in SAID_COLUMNS)
+    return is_other or any((before[name] or -1) > (after[name] or -1) for name in END_COLUMNS)
 
 
 def _replica(

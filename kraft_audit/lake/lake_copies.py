@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from kraft_audit.archive.archived_captures import ArchivedCluster
+from kraft_audit.archive.archived_captures import CAPTURES_BYTES, ArchivedCluster
 from kraft_audit.archive.runs import ArchivedKey
 from kraft_audit.archive.whole_batches import whole_batches
 from kraft_audit.capture.histories import split_histories
@@ -45,10 +45,16 @@ def copies_alone(lake: str, cluster: str | None) -> LakeCopies:
 
 
 def copies_of(
-    lake: DeltaLake, cluster: LakeCluster, closed: ClosedPlans, archive_of: ArchiveOf | None = None
+    lake: DeltaLake,
+    cluster: LakeCluster,
+    closed: ClosedPlans,
+    archive_of: ArchiveOf | None = None,
+    captures_bytes: int = CAPTURES_BYTES,
 ) -> LakeCopies:
     """The copies of one cluster as these plans left them. Raises InputError."""
-    archived = open_archive(lake, cluster, closed, root=ARCHIVED_ROOT, archive_of=archive_of)
+    archived = open_archive(
+        lake, cluster, closed, root=ARCHIVED_ROOT, archive_of=archive_of, captures_bytes=captures_bytes
+    )
     return LakeCopies(archived.plan, {archived.storage.location: archived.storage})
 
 

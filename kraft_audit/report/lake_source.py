@@ -240,7 +240,8 @@ class LakeSource:
             return Permissions(skipped=f"the lake has {cluster_count} clusters. {ask_one(path)}")
         try:
             chosen = chosen_cluster(self._lake, self._archived, given.cluster_id)
-            copies = copies_of(self._lake, chosen, self._closed, archives.of)
+            # A cluster that goes on quietly has as many captures as hours: only those are read that say something.
+            copies = copies_of(self._lake, chosen, self._closed, archives.of, captures_bytes=0)
             with open_copies(self._lake.uri, copies) as clusters:
                 (cluster,) = clusters
                 return cluster.permissions(path)

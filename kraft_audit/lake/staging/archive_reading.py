@@ -15,7 +15,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, FindWhole, archived_cluster
+from kraft_audit.archive.archived_captures import (
+    CAPTURES_BYTES,
+    ArchivedCluster,
+    ArchivedRedactor,
+    FindWhole,
+    archived_cluster,
+)
 from kraft_audit.archive.archived_histories import ArchivedHistory, archived_histories
 from kraft_audit.archive.runs import ArchiveTables
 from kraft_audit.capture.plan import (
@@ -151,12 +157,13 @@ def open_archive(
     root: str = "",
     find_whole: FindWhole | None = None,
     archive_of: ArchiveOf | None = None,
+    captures_bytes: int = CAPTURES_BYTES,
 ) -> ArchivedCluster:
     """One cluster of the archive; `root` is put before the lake's address. `archive_of`: where rows were read already.
 
     Raises InputError where the archive has nothing of it.
     """
-    return _history_of_archive(lake, cluster, closed, 0, root, find_whole, archive_of).cluster
+    return _history_of_archive(lake, cluster, closed, 0, root, find_whole, archive_of, captures_bytes).cluster
 
 
 def _history_of_archive(
@@ -167,10 +174,10 @@ def _history_of_archive(
     root: str,
     find_whole: FindWhole | None = None,
     archive_of: ArchiveOf | None = None,
+    captures_bytes: int = CAPTURES_BYTES,
 ) -> ArchivedHistory:
-    histories = histories_of_archive(
-        lake, cluster, closed, number, root=root, find_whole=find_whole, archive_of=archive_of
-    )
+    given = partial(histories_of_archive, lake, cluster, closed, number, root=root, find_whole=find_whole)
+    histories = given(archive_of=archive_of, captures_bytes=captures_bytes)
     for history in histories:
         if history.cluster.plan.key == cluster.cluster_id:
             return history
@@ -186,6 +193,7 @@ def histories_of_archive(
     root: str = "",
     find_whole: FindWhole | None = None,
     archive_of: ArchiveOf | None = None,
+    captures_bytes: int = CAPTURES_BYTES,
 ) -> list[ArchivedHistory]:
     """The histories among the rows that hold a cluster, each with its id; nearly always this cluster alone.
 
@@ -202,6 +210,7 @@ def histories_of_archive(
         dialect=cluster.dialect,
         defaults=cluster.defaults,
         find_whole=find_whole,
+        captures_bytes=captures_bytes,
     )
     histories = archived_histories(archive_of(source), put_together)
     if len(histories) == 1:

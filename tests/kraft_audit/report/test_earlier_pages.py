@@ -44,9 +44,9 @@ class Site:
         monkeypatch.setattr(lake_source, "time", SimpleNamespace(time_ns=lambda: self._now_ns))
         permissions = LakeSource._permissions
 
-        def asked(source: LakeSource, given: Any, count: int) -> Any:
+        def asked(source: LakeSource, given: Any, *more: Any) -> Any:
             self.asked.append(given.name)
-            return permissions(source, given, count)
+            return permissions(source, given, *more)
 
         monkeypatch.setattr(LakeSource, "_permissions", asked)
 
