@@ -43,8 +43,7 @@ from kraft_codec.schemas import Dialect
 from kraft_codec.storage.random_access import DirEntry, EntryKind, Limits, Listing, RandomAccess, Storage, join
 
 CAPTURES_BYTES: Final = 1 << 30
-"""Up to so many bytes of log all captures are read again. Beyond, those are left out that a later capture contains and
-that say no more than it beside their log."""
+"""Up to so many bytes of log all captures are read again; beyond, those that a later capture contains are left out."""
 Stamp = tuple[int, int, int]
 Round = tuple[int, int, str]
 FindWhole = Callable[[Collection[ArchivedKey]], Mapping[ArchivedKey, Bytes]]
@@ -156,11 +155,13 @@ def archived_cluster(
     dialect: str = Dialect.KIP853,
     defaults: Sequence[tuple[str, str]] = (),
     captures_bytes: int = CAPTURES_BYTES,
+    only_telling: bool = False,
     find_whole: FindWhole | None = None,
 ) -> ArchivedCluster:
     """Puts one cluster together. Raises InputError where the lake has nothing of it, or not what was written.
 
-    `find_whole` is asked for the batches that are not archived byte for byte.
+    `find_whole` is asked for the batches that are not archived byte for byte. With `only_telling` a round of captures
+    is left out in which no disk says anything that its next capture does not say, however small the cluster is.
     """
     runs = ArchivedRuns(tables)
     captures = accepted_captures(tables.captures())
@@ -175,7 +176,8 @@ def archived_cluster(
     replicas = []
     rows = []
     places: dict[str, CaptureKey] = {}
-    chosen = _rounds(captures, holdings, captures_bytes)
+    wanted = _telling(captures, holdings) if only_telling else _chosen(captures, holdings, captures_bytes)
+    chosen = _rounds(captures, wanted)
     for round_number, members in enumerate(chosen):
         for place, capture in enumerate(members):
             folder = f"{round_number:06d}/{place:04d}"
@@ -292,11 +294,8 @@ def _round(capture: ArchivedCapture) -> Round:
     return plan, capture_number, name
 
 
-def _rounds(
-    captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_bytes: int
-) -> list[list[ArchivedCapture]]:
+def _rounds(captures: Sequence[ArchivedCapture], chosen: set[int]) -> list[list[ArchivedCapture]]:
     """Captures read together, in time; at the end once more the newest of every node, where no round has them all."""
-    chosen = _chosen(captures, holdings, captures_bytes)
     rounds: dict[Round, list[ArchivedCapture]] = defaultdict(list)
     for capture in captures:
         if id(capture) in chosen:
@@ -327,17 +326,7 @@ def _round_numbers(
 
 def _chosen(captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_bytes: int) -> set[int]:
     """Every capture, as long as they are not too many bytes; those first that hold what no later one does."""
-    by_identity: dict[Identity, list[ArchivedCapture]] = defaultdict(list)
-    for capture in captures:
-        by_identity[capture.identity].append(capture)
-    chosen: set[int] = set()
-    for mine in by_identity.values():
-        chosen.add(id(mine[-1]))
-        chosen |= {
-            id(before)
-            for before, after in pairwise(mine)
-            if holdings.loses(before, after) or _says_more(before.row, after.row)
-        }
+    chosen = _not_contained(captures, holdings.loses)
     room = captures_bytes - sum(holdings.size_bytes(capture) for capture in captures if id(capture) in chosen)
     for capture in reversed(captures):
         if id(capture) not in chosen:
@@ -348,10 +337,29 @@ def _chosen(captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_b
     return chosen
 
 
-def _says_more(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def _telling(captures: Sequence[ArchivedCapture], holdings: _Holdings) -> set[int]:
+    """The rounds in which a disk holds or says what it does not later, whole: disks of one time judge each other."""
+    telling = _not_contained(captures, lambda before, after: holdings.loses(before, after) or _says_more(before, after))
+    rounds = {_round(capture) for capture in captures if id(capture) in telling}
+    return {id(capture) for capture in captures if _round(capture) in rounds}
+
+
+def _not_contained(
+    captures: Sequence[ArchivedCapture], has_more: Callable[[ArchivedCapture, ArchivedCapture], bool]
+) -> set[int]:
+    """The newest capture of each disk, and those that have more than the next one."""
+    by_identity: dict[Identity, list[ArchivedCapture]] = defaultdict(list)
+    for capture in captures:
+        by_identity[capture.identity].append(capture)
+    newest = {id(mine[-1]) for mine in by_identity.values()}
+    pairs = (pair for mine in by_identity.values() for pair in pairwise(mine))
+    return newest | {id(before) for before, after in pairs if has_more(before, after)}
+
+
+def _says_more(before: ArchivedCapture, after: ArchivedCapture) -> bool:
     """Whether a disk said something beside its log that it did not say later, such as who got its vote."""
-    is_other = any(before[name] != after[name] for name in SAID_COLUMNS)
-    return is_other or any((before[name] or -1) > (after[name] or -1) for name in END_COLUMNS)
+    is_other = any(before.row[name] != after.row[name] for name in SAID_COLUMNS)
+    return is_other or any((before.row[name] or -1) > (after.row[name] or -1) for name in END_COLUMNS)
 
 
 def _replica(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from kraft_audit.archive.archived_captures import CAPTURES_BYTES, ArchivedCluster
+from kraft_audit.archive.archived_captures import ArchivedCluster
 from kraft_audit.archive.runs import ArchivedKey
 from kraft_audit.archive.whole_batches import whole_batches
 from kraft_audit.capture.histories import split_histories
@@ -49,12 +49,10 @@ def copies_of(
     cluster: LakeCluster,
     closed: ClosedPlans,
     archive_of: ArchiveOf | None = None,
-    captures_bytes: int = CAPTURES_BYTES,
+    only_telling: bool = False,
 ) -> LakeCopies:
     """The copies of one cluster as these plans left them. Raises InputError."""
-    archived = open_archive(
-        lake, cluster, closed, root=ARCHIVED_ROOT, archive_of=archive_of, captures_bytes=captures_bytes
-    )
+    archived = open_archive(lake, cluster, closed, root=ARCHIVED_ROOT, archive_of=archive_of, only_telling=only_telling)
     return LakeCopies(archived.plan, {archived.storage.location: archived.storage})
 
 

@@ -241,7 +241,7 @@ class LakeSource:
         try:
             chosen = chosen_cluster(self._lake, self._archived, given.cluster_id)
             # A cluster that goes on quietly has as many captures as hours: only those are read that say something.
-            copies = copies_of(self._lake, chosen, self._closed, archives.of, captures_bytes=0)
+            copies = copies_of(self._lake, chosen, self._closed, archives.of, only_telling=True)
             with open_copies(self._lake.uri, copies) as clusters:
                 (cluster,) = clusters
                 return cluster.permissions(path)

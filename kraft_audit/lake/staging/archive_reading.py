@@ -16,7 +16,6 @@ from typing import Final
 import pyarrow as pa
 
 from kraft_audit.archive.archived_captures import (
-    CAPTURES_BYTES,
     ArchivedCluster,
     ArchivedRedactor,
     FindWhole,
@@ -157,13 +156,13 @@ def open_archive(
     root: str = "",
     find_whole: FindWhole | None = None,
     archive_of: ArchiveOf | None = None,
-    captures_bytes: int = CAPTURES_BYTES,
+    only_telling: bool = False,
 ) -> ArchivedCluster:
     """One cluster of the archive; `root` is put before the lake's address. `archive_of`: where rows were read already.
 
     Raises InputError where the archive has nothing of it.
     """
-    return _history_of_archive(lake, cluster, closed, 0, root, find_whole, archive_of, captures_bytes).cluster
+    return _history_of_archive(lake, cluster, closed, 0, root, find_whole, archive_of, only_telling).cluster
 
 
 def _history_of_archive(
@@ -174,10 +173,10 @@ def _history_of_archive(
     root: str,
     find_whole: FindWhole | None = None,
     archive_of: ArchiveOf | None = None,
-    captures_bytes: int = CAPTURES_BYTES,
+    only_telling: bool = False,
 ) -> ArchivedHistory:
     given = partial(histories_of_archive, lake, cluster, closed, number, root=root, find_whole=find_whole)
-    histories = given(archive_of=archive_of, captures_bytes=captures_bytes)
+    histories = given(archive_of=archive_of, only_telling=only_telling)
     for history in histories:
         if history.cluster.plan.key == cluster.cluster_id:
             return history
@@ -193,7 +192,7 @@ def histories_of_archive(
     root: str = "",
     find_whole: FindWhole | None = None,
     archive_of: ArchiveOf | None = None,
-    captures_bytes: int = CAPTURES_BYTES,
+    only_telling: bool = False,
 ) -> list[ArchivedHistory]:
     """The histories among the rows that hold a cluster, each with its id; nearly always this cluster alone.
 
@@ -210,7 +209,7 @@ def histories_of_archive(
         dialect=cluster.dialect,
         defaults=cluster.defaults,
         find_whole=find_whole,
-        captures_bytes=captures_bytes,
+        only_telling=only_telling,
     )
     histories = archived_histories(archive_of(source), put_together)
     if len(histories) == 1:

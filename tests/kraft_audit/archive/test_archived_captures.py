@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import kraft_audit
 from kraft_audit.archive import runs
 from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, archived_cluster
 from kraft_audit.archive.exported_log import Exported, canonical_log, exported_files
@@ -19,7 +22,10 @@ from kraft_audit.capture import archiver
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan, SilverPosition
 from kraft_audit.capture.replica import OpenStorage
+from kraft_audit.clusters import open_copies
+from kraft_audit.lake.lake_copies import LakeCopies
 from kraft_audit.reading import ClusterReading, ReadingSettings
+from kraft_audit.recovery.may_i.permission_table import PermissionRow
 from kraft_audit.replay.silver_rows import SILVER_TABLES
 from kraft_codec.errors import CodecError, InputError
 from kraft_codec.file_names import FileKind
@@ -102,7 +108,7 @@ def test_captures_report_the_same_from_the_archive(name: str, captured_logs: Pat
     ("scenario", "seed"), [("random", 3), ("random", 11), ("random-kip856", 2), ("random-kip642", 5)]
 )
 def test_engine_runs_report_the_same_from_the_archive(scenario: str, seed: int, tmp_path: Path) -> None:
-    simulate(scenario, seed, tmp_path / "run")
+    simulate(scenario, 77_100, tmp_path / "run")
     now = {"open_storage": open_storage, "captured_at_ms": 0}
     plans = plan_path(str(tmp_path / "run"), **now)
     plan = max(plans, key=lambda archived_plan: len(archived_plan.replicas))
@@ -163,6 +169,33 @@ def test_what_later_captures_do_not_contain_is_never_left_out(small_corpus: Path
     assert len(few.plan.replicas) < len(whole.plan.replicas)
     for name in SILVER_TABLES - {"watermarks", "replays"}:
         assert again[name] == first[name], name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["random", "random-harsh", "random-kip642", "random-storm"])
+def test_rounds_that_say_nothing_new_change_no_permission(scenario: str, tmp_path: Path) -> None:
+    """A round stays whole: of disks that were copied together some say what the others are."""
+    simulate(scenario, 77_100, tmp_path / "run")
+    last = max((tmp_path / "run").glob("capture-*"))
+    for quiet_hour in range(3):
+        shutil.copytree(last, last.with_name(f"{last.name}-{quiet_hour}"))
+    with kraft_audit.open(str(tmp_path / "run")) as clusters:
+        plans = [cluster.plan for cluster in clusters]
+    rows = []
+    for plan in plans:
+        whole, few = (archived(plan, Redactor(KEY), **more) for more in ({}, {"only_telling": True}))
+        assert len(few.plan.replicas) < len(whole.plan.replicas)
+        sizes = [Counter(replica.capture for replica in each.plan.replicas) for each in (whole, few)]
+        assert all(count == sizes[0][capture] for capture, count in sizes[1].items())
+        rows.append([permission_rows(cluster) for cluster in (whole, few)])
+    assert rows
+    assert all(of_whole == of_few for of_whole, of_few in rows)
+
+
+def permission_rows(cluster: ArchivedCluster) -> list[PermissionRow]:
+    copies = LakeCopies(cluster.plan, {cluster.storage.location: cluster.storage})
+    with open_copies("lake", copies) as clusters:
+        return [row for each in clusters for row in each.permissions("PATH").rows]
 
 
 def test_blocks_are_fetched_as_they_are_needed(
