@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kraft_audit.lake.delta import sql_text
 from kraft_audit.picture.drawn_log import DatedEnd
@@ -49,6 +50,18 @@ class DrawnRows:
         self._captures = self._count(CAPTURES.name, listed)
         self._log_ends = self._log_ends_of(listed)
         self._losses = self._losses_of(listed)
+        self._read: pa.Table | None = None
+
+    def read_together(self, cluster_ids: Collection[str]) -> None:
+        """Read the batches of some clusters at once, if they are few: a file of a lake holds rows of them all."""
+        counts = [self._batches.get(cluster_id, 0) for cluster_id in cluster_ids]
+        if 0 < sum(counts) <= DRAWN_BATCHES_MAX:
+            self._read = self._batches_of(cluster_ids)
+
+    def _batches_of(self, cluster_ids: Collection[str]) -> pa.Table:
+        listed = ", ".join(map(sql_text, cluster_ids))
+        rows = self._query(f"SELECT * FROM ({self._view(BATCHES.name)}) AS held WHERE cluster_id IN ({listed})")
+        return rows.select(BATCHES.column_names)
 
     def history(self, history: ClusterHistory) -> ClusterHistory | None:
         """The same history with the batches of its log, if that is short and the batches say which log it is.
@@ -57,9 +70,9 @@ class DrawnRows:
         """
         if not 0 < self._batches.get(history.cluster_id, 0) <= DRAWN_BATCHES_MAX:
             return None
-        batches = self._view(BATCHES.name)
-        rows = self._query(f"SELECT * FROM ({batches}) AS held WHERE cluster_id = {sql_text(history.cluster_id)}")
-        tables = {**history.tables, BATCHES.name: rows.select(BATCHES.column_names)}
+        rows = self._batches_of([history.cluster_id]) if self._read is None else self._read
+        own = rows.filter(pc.field("cluster_id") == history.cluster_id)
+        tables = {**history.tables, BATCHES.name: own}
         drawn = replace(history, tables=tables, _shared={})
         return None if is_log_ambiguous(drawn) else drawn
 

@@ -89,7 +89,7 @@ the rows that are read: of a table's rows of closed plans, and of a list of quot
 OF_PARTITIONS: Final = (PARTITION_CHANGES.name, EXPOSURE_CHANGES.name)
 CLUSTERS_AT_ONCE: Final = 40
 REPORT_CLUSTERS_ASKED_MAX: Final = 100
-"""Of each the archive is read and replayed, half a second at least."""
+"""Of each the archive is read and replayed, a tenth of a second at least."""
 _SAME: Final = "held.cluster_id = {0}.cluster_id AND held.topic_id = {0}.topic_id AND held.partition = {0}.partition"
 NEWEST_PARTITIONS: Final = """
 WITH held AS ({changes})
@@ -220,6 +220,7 @@ class LakeSource:
         some = [self._with_origin(given, drawn, cluster_count) for given in some]
         changed = {given.cluster_id for given in some if not has_page(given)}
         archives = SmallArchives(self._lake, changed, self._closed)
+        drawn.read_together(changed)
         for given in some:
             if given.cluster_id not in changed:
                 yield given
