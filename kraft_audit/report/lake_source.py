@@ -221,7 +221,7 @@ class LakeSource:
         changed = {given.cluster_id for given in some if not has_page(given)}
         archives = SmallArchives(self._lake, changed, self._closed)
         drawn.read_together(changed)
-        for given in some:
+        for given in _let_go(some):
             if given.cluster_id not in changed:
                 yield given
                 continue
@@ -418,6 +418,13 @@ def is_lake(source: str) -> bool:
     if not is_uri(place):
         return is_lake_folder(place)
     return DeltaLake(place).exists(PLANS.name)
+
+
+def _let_go(inputs: list[ClusterInput]) -> Iterator[ClusterInput]:
+    """One after the other, none of which is held any longer: what is derived of a history grows with its partitions."""
+    inputs.reverse()
+    while inputs:
+        yield inputs.pop()
 
 
 def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:

@@ -15,12 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.archive.archived_captures import (
-    ArchivedCluster,
-    ArchivedRedactor,
-    FindWhole,
-    archived_cluster,
-)
+from kraft_audit.archive.archived_captures import ArchivedCluster, ArchivedRedactor, FindWhole, archived_cluster
 from kraft_audit.archive.archived_histories import ArchivedHistory, archived_histories
 from kraft_audit.archive.runs import ArchiveTables
 from kraft_audit.capture.plan import (
@@ -159,6 +154,7 @@ def open_archive(
     only_telling: bool = False,
 ) -> ArchivedCluster:
     """One cluster of the archive; `root` is put before the lake's address. `archive_of`: where rows were read already.
+    `only_telling`: as `archived_cluster` says.
 
     Raises InputError where the archive has nothing of it.
     """
