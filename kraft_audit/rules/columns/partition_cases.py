@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -38,11 +39,12 @@ def partition_cases(
     starts = np.array([episode.start for episode in episodes], np.int64)
     spans = row_spans(states, episodes) if spans is None else spans
     epochs = states.leader_epoch[starts].tolist()
-    evidence_of = _EvidenceOfMany(states, episodes, facts).of
     for place, ((summary, do), name, epoch, (from_offset, to_offset, from_ms, to_ms)) in enumerate(
         zip(texts, states.names(starts), epochs, spans, strict=True)
     ):
-        evidence = DeferredEvidence(evidence_of, place)
+        if place % CASES_AT_ONCE == 0:
+            some = _EvidenceOfMany(states, episodes[place : place + CASES_AT_ONCE], facts)
+        evidence = DeferredEvidence(some.of, place % CASES_AT_ONCE)
         yield Case(name, summary, from_offset, to_offset, from_ms, to_ms, epoch, evidence, what_to_do=do)
 
 
@@ -58,23 +60,23 @@ def row_spans(states: PartitionStates, episodes: Sequence[Episode]) -> Iterator[
 
 
 class _EvidenceOfMany:
-    """The evidence of many cases, put into words for some hundreds of them when one is asked for."""
+    """The evidence of some hundreds of cases, put into words when that of one is asked for, and kept with them."""
 
     def __init__(self, states: PartitionStates, episodes: Sequence[Episode], facts: tuple[Evidence, ...]) -> None:
         self._states = states
         self._episodes = episodes
         self._facts = facts
-        self._first, self._made = 0, list[tuple[Evidence, ...]]()
 
     def of(self, place: int) -> tuple[Evidence, ...]:
         """The evidence of the case at a place."""
-        if not 0 <= place - self._first < len(self._made):
-            self._first = place - place % CASES_AT_ONCE
-            self._made = list(self._make(self._episodes[self._first : self._first + CASES_AT_ONCE]))
-        return self._made[place - self._first]
+        return self._made[place]
 
-    def _make(self, episodes: Sequence[Episode]) -> Iterator[tuple[Evidence, ...]]:
-        states = self._states
+    @cached_property
+    def _made(self) -> list[tuple[Evidence, ...]]:
+        return list(self._make())
+
+    def _make(self) -> Iterator[tuple[Evidence, ...]]:
+        states, episodes = self._states, self._episodes
         starts = np.array([episode.start for episode in episodes], np.int64)
         ends = np.array([episode.end for episode in episodes if episode.end is not None], np.int64)
         earlier = iter(states.descriptions(starts[~states.is_first[starts]] - 1))
