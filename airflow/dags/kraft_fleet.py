@@ -6,8 +6,8 @@ job: a lake has one ledger, and the job spreads clusters over Spark by itself. (
 own: give each a fleet file and a copy of this DAG.) `report_asset` updates the asset `kraft_audit_findings`; the event
 carries the plan and how many captures, findings and incidents the lake has.
 
-With KRAFT_AUDIT_ONE_TASK=1 one task, `hour`, does it all in one process without Spark, for a fifth less processor time.
-A broken table stops what comes after it, too.
+With KRAFT_AUDIT_ONE_TASK=1 one task, `hour`, does it all in one process without Spark, for a quarter less processor
+time. A broken table stops what comes after it, too.
 
 A cluster that cannot be read is an open incident and a line under *Not read*, and the run stays green: the others are
 judged and published. Where all clusters fail, or more than KRAFT_AUDIT_TOLERATE percent for one reason, as when a role

@@ -108,7 +108,7 @@ def test_captures_report_the_same_from_the_archive(name: str, captured_logs: Pat
     ("scenario", "seed"), [("random", 3), ("random", 11), ("random-kip856", 2), ("random-kip642", 5)]
 )
 def test_engine_runs_report_the_same_from_the_archive(scenario: str, seed: int, tmp_path: Path) -> None:
-    simulate(scenario, 77_100, tmp_path / "run")
+    simulate(scenario, seed, tmp_path / "run")
     now = {"open_storage": open_storage, "captured_at_ms": 0}
     plans = plan_path(str(tmp_path / "run"), **now)
     plan = max(plans, key=lambda archived_plan: len(archived_plan.replicas))
