@@ -50,7 +50,6 @@ HOLDINGS: tuple[str, ...] = (
     "node_id", "directory_id", "captured_at_ms", "capture_number", "root", "path", "source", "file_name",
     "base_offset", "last_offset", "leader_epoch", "crc", "status", "plan",
 )  # fmt: skip
-RUNS: Final = tuple(name for name in ARCHIVE.column_names if name != "content")
 CONTENTS: Final = ("leader_epoch", "from_offset", "first_crc", "content")
 ArchiveOf = Callable[[str], ArchiveTables]
 """Gives what closed plans left of the cluster of an id."""
@@ -80,45 +79,41 @@ class LakeCluster:
 
 
 class LakeArchive:
-    """One cluster's rows in the tables of a lake as they are now, of closed plans."""
+    """The rows of a cluster, or of several, in the tables of a lake as they are now, of closed plans."""
 
-    def __init__(self, query: Callable[[str], pa.Table], cluster_id: str, closed: ClosedPlans) -> None:
+    def __init__(self, query: Callable[[str], pa.Table], cluster_ids: Sequence[str], closed: ClosedPlans) -> None:
         self._query = query
-        self._where = f"cluster_id = {sql_text(cluster_id)} AND {closed.where()}"
+        self._where = f"cluster_id IN ({', '.join(map(sql_text, cluster_ids))}) AND {closed.where()}"
 
     @classmethod
-    def of(cls, lake: DeltaLake, cluster_id: str, closed: ClosedPlans) -> LakeArchive:
-        return cls(lake.queries(CAPTURES.name, BATCHES.name, ARCHIVE.name, DECODE_ERRORS.name), cluster_id, closed)
+    def of(cls, lake: DeltaLake, *cluster_ids: str, closed: ClosedPlans) -> LakeArchive:
+        return cls(lake.queries(CAPTURES.name, BATCHES.name, ARCHIVE.name, DECODE_ERRORS.name), cluster_ids, closed)
 
     @cached_property
     def _captures(self) -> pa.Table:
-        return self._select(CAPTURES, CAPTURES.column_names)
+        return self.select(CAPTURES, CAPTURES.column_names)
 
     def captures(self) -> pa.Table:
         return self._captures
 
     def holdings(self) -> pa.Table:
-        return self._select(BATCHES, HOLDINGS, "valid")
+        return self.select(BATCHES, HOLDINGS, "valid")
 
     def runs(self) -> pa.Table:
-        return self._select(ARCHIVE, RUNS)
+        return self.select(ARCHIVE, [name for name in ARCHIVE.column_names if name != "content"])
 
     def contents(self, source: str, from_offset: int, to_offset: int) -> pa.Table:
         wanted = f"source = {sql_text(source)} AND from_offset >= {from_offset} AND from_offset < {to_offset}"
-        return self._select(ARCHIVE, CONTENTS, wanted)
+        return self.select(ARCHIVE, CONTENTS, wanted)
 
     def whole(self, table: Table) -> pa.Table:
         """All rows of a bronze table about this cluster."""
-        return self._select(table, table.column_names)
+        return self.select(table, table.column_names)
 
-    def _select(self, table: Table, columns: Sequence[str], wanted: str = "true") -> pa.Table:
+    def select(self, table: Table, columns: Sequence[str], wanted: str = "true") -> pa.Table:
+        """Some columns of a bronze table, in the types of its contract; `wanted` is a condition on rows."""
         text = f"SELECT {', '.join(columns)} FROM {table.name} WHERE {wanted} AND {self._where}"  # noqa: S608  # quoted
-        return cast_rows(self._query(text), table, columns)
-
-
-def cast_rows(rows: pa.Table, table: Table, columns: Sequence[str]) -> pa.Table:
-    """Rows of some columns of a table, in the types of its contract."""
-    return rows.cast(pa.schema([table.schema.field(name) for name in columns]))
+        return self._query(text).cast(pa.schema([table.schema.field(name) for name in columns]))
 
 
 def lake_clusters(lake: DeltaLake, closed: ClosedPlans) -> list[LakeCluster]:
@@ -171,8 +166,16 @@ def _history_of_archive(
     archive_of: ArchiveOf | None = None,
     only_telling: bool = False,
 ) -> ArchivedHistory:
-    given = partial(histories_of_archive, lake, cluster, closed, number, root=root, find_whole=find_whole)
-    histories = given(archive_of=archive_of, only_telling=only_telling)
+    histories = histories_of_archive(
+        lake,
+        cluster,
+        closed,
+        number,
+        root=root,
+        find_whole=find_whole,
+        archive_of=archive_of,
+        only_telling=only_telling,
+    )
     for history in histories:
         if history.cluster.plan.key == cluster.cluster_id:
             return history

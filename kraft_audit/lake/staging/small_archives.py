@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from kraft_audit.archive.runs import ArchiveTables
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake, sql_text
-from kraft_audit.lake.staging.archive_reading import CONTENTS, HOLDINGS, RUNS, LakeArchive, cast_rows
-from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES
-from kraft_audit.tables.contract import Table
+from kraft_audit.lake.staging.archive_reading import CONTENTS, HOLDINGS, LakeArchive
+from kraft_audit.tables.bronze import ARCHIVE, BATCHES
 
 TOGETHER_BYTES: Final = 16 << 20
 """Archives of up to so many bytes in all are read together."""
@@ -33,7 +32,7 @@ class SmallArchives:
         for together in self._parts:
             if cluster_id in together.ids:
                 return _OneOfMany(together, cluster_id)
-        return LakeArchive.of(self._lake, cluster_id, self._closed)
+        return LakeArchive.of(self._lake, cluster_id, closed=self._closed)
 
     @cached_property
     def _parts(self) -> list[_Together]:
@@ -62,28 +61,23 @@ class _Together:
 
     def __init__(self, lake: DeltaLake, ids: Sequence[str], closed: ClosedPlans) -> None:
         self.ids = frozenset(ids)
-        self._query = lake.queries(CAPTURES.name, BATCHES.name, ARCHIVE.name)
-        self._where = f"cluster_id IN ({', '.join(map(sql_text, ids))}) AND {closed.where()}"
+        self._archive = LakeArchive.of(lake, *ids, closed=closed)
 
     @cached_property
     def captures(self) -> pa.Table:
-        return self._select(CAPTURES, CAPTURES.column_names)
+        return self._archive.captures()
 
     @cached_property
     def holdings(self) -> pa.Table:
-        return self._select(BATCHES, ("cluster_id", *HOLDINGS), "valid")
+        return self._archive.select(BATCHES, ("cluster_id", *HOLDINGS), "valid")
 
     @cached_property
     def runs(self) -> pa.Table:
-        return self._select(ARCHIVE, RUNS)
+        return self._archive.runs()
 
     @cached_property
     def contents(self) -> pa.Table:
-        return self._select(ARCHIVE, ("cluster_id", "source", *CONTENTS))
-
-    def _select(self, table: Table, columns: Sequence[str], wanted: str = "true") -> pa.Table:
-        rows = self._query(f"SELECT {', '.join(columns)} FROM {table.name} WHERE {wanted} AND {self._where}")
-        return cast_rows(rows, table, columns)
+        return self._archive.select(ARCHIVE, ("cluster_id", "source", *CONTENTS))
 
 
 class _OneOfMany:

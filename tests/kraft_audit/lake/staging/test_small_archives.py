@@ -37,7 +37,7 @@ def test_what_is_read_together_is_what_is_read_alone(
     archives = SmallArchives(lake, ids, closed)
     asked = 0
     for cluster_id in ids:
-        ours, alone = archives.of(cluster_id), LakeArchive.of(lake, cluster_id, closed)
+        ours, alone = archives.of(cluster_id), LakeArchive.of(lake, cluster_id, closed=closed)
         asked += isinstance(ours, LakeArchive)
         for name in ("captures", "holdings", "runs"):
             rows, expected = getattr(ours, name)(), getattr(alone, name)()
