@@ -62,6 +62,17 @@ def test_the_first_manifest_of_a_part_counts(tmp_path: Path) -> None:
     assert read_manifests(lake, 7) == {}
 
 
+def test_a_manifest_is_written_while_another_run_stages_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It deletes what is left of it, whole or not: the ledger says which manifest counts."""
+    lake, rows = str(tmp_path), [{"cluster_number": 1, "failure": None}]
+    monkeypatch.setattr(stage_parts.os, "fsync", lambda _: stage_parts.forget_manifests(lake, 7))
+    assert write_manifest(lake, 7, "00000", rows) == rows
+    assert read_manifests(lake, 7) == {}
+
+
+
 class Jobs:
     """Jobs that lose these clusters, as often; `ended` are their attempts in order."""
 
