@@ -20,7 +20,17 @@ from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_watermark, path_read
 from kraft_audit.rules.columns.lost_records import ends_before_its_snapshot
 from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing, quorum_standing
-from kraft_audit.rules.rule_model import ACCEPTED, Evidence, Finding, FindingState, Scope, Severity, Status, Waiver
+from kraft_audit.rules.rule_model import (
+    ACCEPTED,
+    DeferredEvidence,
+    Evidence,
+    Finding,
+    FindingState,
+    Scope,
+    Severity,
+    Status,
+    Waiver,
+)
 
 SETS_OF_VOTERS: Final = "voters "
 """How the subject of KQ020 begins where it is open whether a majority of the voters lost records."""
@@ -108,9 +118,13 @@ def _finding(row: TableRow) -> Finding:
         scope=Scope(row["scope"]),
         status=Status(row["status"]),
         is_over=row["state"] == FindingState.RESOLVED,
-        evidence=tuple(Evidence(**fact) for fact in row["evidence"]),
+        evidence=DeferredEvidence(_evidence, row["evidence"]),
         waiver=_waiver(row) if is_waived else None,
     )
+
+
+def _evidence(facts: Sequence[TableRow]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(**fact) for fact in facts)
 
 
 def _waiver(row: TableRow) -> Waiver:

@@ -126,6 +126,15 @@ SNAPSHOT_TIMES: Final = """
 SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS at_ms
 FROM ({brokers}) AS brokers GROUP BY cluster_id, from_offset
 """
+OTHER_EPISODES: Final = """
+SELECT episodes.* FROM finding_episodes AS episodes
+JOIN findings ON findings.finding_id = episodes.finding_id AND findings.cluster_id = episodes.cluster_id
+WHERE findings.cluster_id IN ({listed}) AND (
+    (episodes.from_offset IS DISTINCT FROM findings.from_offset) OR (episodes.from_ms IS DISTINCT FROM findings.from_ms)
+)
+ORDER BY episodes.finding_id, episodes.from_ms, episodes.from_offset
+"""
+"""The episodes that are not the one by which their finding is shown: seldom any."""
 _READ_AND_CLOSED: Final = f"""
 SELECT read.cluster_id, read.plan, ended.at_ms
 FROM (
@@ -279,7 +288,7 @@ class LakeSource:
             for name, query in HISTORY.items()
             if name in self._tables
         }
-        judged = self._judged(listed, "held.cluster_id, held.rule")
+        judged = self._judged(listed, "DISTINCT held.cluster_id, held.rule")
         findings = self._findings(listed) if FINDINGS.name in self._tables else self._judged(listed, "held.*")
         incidents = self._incidents(listed)
         exposed = self._exposed(listed)
@@ -341,17 +350,16 @@ class LakeSource:
         findings = _rows_by_cluster(self._query(f"SELECT * FROM findings WHERE cluster_id IN ({listed})"))
         if FINDING_EPISODES.name not in self._tables:
             return findings
-        lasted = _rows_by_cluster(self._query(f"SELECT * FROM finding_episodes WHERE cluster_id IN ({listed})"))
-        for id_, rows in findings.items():
+        others = _rows_by_cluster(self._query(OTHER_EPISODES.format(listed=listed)))
+        for id_, episodes in others.items():
+            rows = findings[id_]
             by_finding = {row["finding_id"]: row for row in rows}
-            shown = {(row["finding_id"], row["from_offset"], row["from_ms"]) for row in rows}
-            for episode in lasted.get(id_, []):
-                finding = by_finding.get(episode["finding_id"])
-                if finding and (episode["finding_id"], episode["from_offset"], episode["from_ms"]) not in shown:
-                    times = {each: timestamp_us(episode[f"{each[:-5]}_ms"]) for each in ("from_time", "to_time")}
-                    is_over = episode["state"] == FindingState.RESOLVED
-                    own = {"state": episode["state"], "severity_now": None} if is_over else {}
-                    rows.append({**finding, **episode, **times, "state": finding["state"], **own})
+            for episode in episodes:
+                finding = by_finding[episode["finding_id"]]
+                times = {each: timestamp_us(episode[f"{each[:-5]}_ms"]) for each in ("from_time", "to_time")}
+                is_over = episode["state"] == FindingState.RESOLVED
+                own = {"state": episode["state"], "severity_now": None} if is_over else {}
+                rows.append({**finding, **episode, **times, "state": finding["state"], **own})
         return findings
 
     def _judged(self, listed: str, columns: str) -> dict[str, list[TableRow]]:
