@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction
 
 from kraft_audit.lake.data_files import DataFile, write_rows
 from kraft_audit.lake.delta_merges import DeltaMerges
+from kraft_audit.lake.joined_files import files_of_like_size, is_plain, join_files
 from kraft_audit.lake.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, NO_VERSIONS, TABLE_PROPERTIES
 from kraft_audit.lake.lake_paths import ambiguous_part, first_outside, foreign_file, is_uri
 from kraft_audit.lake.local_copy import LocalCopy
@@ -31,8 +32,6 @@ from kraft_audit.tables.bronze import PLANS
 from kraft_codec.errors import InputError
 from kraft_codec.storage.opener import other_host
 
-READ_OFTEN: Final = ("plans", "captures", "replays", "findings", "findings_staged", "finding_episodes")
-"""The tables that a run asks several times: of a store each of their files is fetched once."""
 _OF_READING: Final = (OSError, DeltaError, pa.ArrowException)
 
 
@@ -56,7 +55,7 @@ class DeltaLake:
         self._checked: dict[str, int] = {}
         self._plans_version = -1
         self._up_to_date: set[str] | None = None
-        self._copies: dict[str, LocalCopy] = {}
+        self._copies: dict[str, LocalCopy] | None = None
 
     def hold(self) -> None:
         """Nothing to do: each commit is put if absent, so that drivers need no turns."""
@@ -80,19 +79,19 @@ class DeltaLake:
     def reading_once(self) -> Iterator[None]:
         """Within it a table's log is read when the table is first asked for, and again after each commit to it.
 
-        Another run may commit meanwhile. A commit that rests on what has changed is refused, and then every table is
-        read again. Every table is also read again once `plans` has a commit of another run: the rows of its plan are
-        in tables that may have been read before.
+        Of a store each data file of a small table is fetched once. Another run may commit meanwhile. A commit that
+        rests on what has changed is refused, and then every table is read again. Every table is also read again once
+        `plans` has a commit of another run: the rows of its plan are in tables that may have been read before.
         """
         if self._up_to_date is not None:
             yield
             return
         self._up_to_date = set()
-        self._copies = {table: LocalCopy(self.uri, table) for table in READ_OFTEN if is_uri(self.uri)}
+        self._copies = {} if is_uri(self.uri) else None
         try:
             yield
         finally:
-            self._up_to_date, self._copies = None, {}
+            self._up_to_date = self._copies = None
 
     def read_again(self) -> None:
         """Read every table again when it is next asked for: another run, or Spark, committed."""
@@ -164,8 +163,7 @@ class DeltaLake:
         builder, copies = QueryBuilder(), self._copies
         for name, table in opened.items():
             with self.reading(name):
-                copy = copies.get(table.table_uri.rstrip("/").rpartition("/")[2])
-                builder.register(name, table if copy is None else copy.of(table))
+                builder.register(name, table if copies is None else self._copied(table, copies))
         only = next(iter(opened)) if len(opened) == 1 else ""
 
         def query(sql: str) -> pa.Table:
@@ -173,6 +171,12 @@ class DeltaLake:
                 return plain_table(pa.table(builder.execute(sql).read_all()))
 
         return query
+
+    def _copied(self, table: DeltaTable, copies: dict[str, LocalCopy]) -> DeltaTable:
+        name = table.table_uri.rstrip("/").rpartition("/")[2]
+        if name not in copies:
+            copies[name] = LocalCopy(self.uri, name)
+        return copies[name].of(table)
 
     @property
     def small_merges(self) -> DeltaMerges:
@@ -217,6 +221,17 @@ class DeltaLake:
                     self._committed(table, before, versions)
                 return True
         raise InputError(self.table_uri(table), f"{COMMIT_ATTEMPTS} attempts to commit met other commits")
+
+    def join_small_files(self, table: str) -> None:
+        opened = self.latest(table)
+        with self.reading(table):
+            joined = files_of_like_size(opened) if is_plain(opened) else []
+        for files in joined:
+            before = opened.version()
+            with self.writing(table, "its small files could not be joined"):
+                join_files(opened, self.uri, table, files)
+            self._committed(table, before, NO_VERSIONS)
+            opened = self.latest(table)
 
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
         return {}

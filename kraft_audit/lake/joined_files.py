@@ -7,7 +7,9 @@ times as large as the same rows staged at once. Here files are read row group by
 
 from __future__ import annotations
 
+import math
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +32,9 @@ JOINED_GROUP_BYTES: Final = 64 << 20
 fewer dictionaries, so that what is cut elsewhere than when it was staged is not larger."""
 ROWS_AT_ONCE: Final = 65_536
 """How many rows of a file are read, and then written, together."""
+SMALL_BYTES: Final = 1 << 20
+LIKE_FILES: Final = 4
+"""So many small files of like size make one: each row is then written again a few times, however many hours pass."""
 _PLAIN_READER: Final = 1
 """Readers of this protocol version take every row of every file: no deletion vectors, no renamed columns."""
 
@@ -56,6 +61,14 @@ def small_files(table: DeltaTable, below_bytes: int) -> list[SmallFile]:
     return sorted(
         (file for file in files if file.size_bytes < below_bytes), key=lambda file: (file.modified_ms, file.path)
     )
+
+
+def files_of_like_size(table: DeltaTable) -> list[list[SmallFile]]:
+    """The small files that are to be joined, those of like size together: within a power of LIKE_FILES."""
+    by_size: dict[int, list[SmallFile]] = defaultdict(list)
+    for file in small_files(table, SMALL_BYTES):
+        by_size[int(math.log(max(1, file.size_bytes), LIKE_FILES))].append(file)
+    return [files for _, files in sorted(by_size.items()) if len(files) >= LIKE_FILES]
 
 
 def join_files(

@@ -97,6 +97,12 @@ class Lake(Protocol):
     def commit(self, table: str, files: Sequence[DataFile], schema: pa.Schema, application: str, version: int) -> bool:
         """Add data files in one transaction. False, and nothing added, where `version` is already there."""
 
+    def join_small_files(self, table: str) -> None:
+        """Make many small files of like size one, so that queries do not open more of them hour by hour.
+
+        No row changes. Raises InputError where another run changed the files meanwhile, or they cannot be written.
+        """
+
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
         """Options by which workers that cannot read the lake find the plan, and the batches of earlier plans."""
 

@@ -32,6 +32,7 @@ from kraft_audit.lake.settings import ClusterSettings, FleetSettings, SettingsEr
 from kraft_audit.lake.staging.stage import StageError
 from kraft_audit.lake.staging.stage_parts import forget_manifests
 from kraft_audit.lake.waves import numbered, waves_of
+from kraft_audit.tables import LAKE_TABLES
 from kraft_audit.text.readable import plural
 from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import InputError
@@ -100,6 +101,8 @@ class Run:
             if opened is None:
                 continue
             left = self._left_open
+            if opened:
+                self._join_small_files()
             self._finish_each((*opened, *left))
             if not left:
                 if self._gate is None or self._gate(self):
@@ -305,6 +308,16 @@ class Run:
         forget_manifests(self.lake.data_uri, number)
         is_first = self.ledger.close_plan(number, {}, is_abandoned=True)
         self.show(Step.CLOSE, f"plan {number} is abandoned" + ("" if is_first else ", by another run"), started)
+
+    def _join_small_files(self) -> None:
+        """Before the tables are read and added to: what cannot be joined now stays as it is until the next run."""
+        doing("joining small files")
+        for table in LAKE_TABLES:
+            try:
+                if self.lake.exists(table):
+                    self.lake.join_small_files(table)
+            except InputError as problem:
+                self.progress(ProgressLine(Step.PLAN, str(problem), level="warning"))
 
     def _findings(self) -> None:
         if self.gold is None:

@@ -178,6 +178,9 @@ class SparkLake:
         frame = self.spark.read.schema(spark_schema(LAKE_TABLES[table].schema)).parquet(*paths)
         return self._append(table, frame, application, version)
 
+    def join_small_files(self, table: str) -> None:
+        """Nothing to do: Spark reads many files at once, and `lake maintain` joins them."""
+
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:
         from kraft_audit.lake.staging.cluster_reading import known_batches_sql
 

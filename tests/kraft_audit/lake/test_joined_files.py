@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from kraft_audit.lake import joined_files
 from kraft_audit.lake.data_files import write_rows
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.joined_files import is_plain, join_files, small_files
+from kraft_audit.lake.joined_files import LIKE_FILES, files_of_like_size, is_plain, join_files, small_files
 from kraft_audit.lake.maintenance import DeltaMaintainer, maintain_lake
 from kraft_audit.lake.settings import FleetSettings, MaintainSettings, load_maintain
 from kraft_audit.tables import LAKE_TABLES
@@ -116,6 +116,34 @@ def test_rows_that_came_meanwhile_stay(lake: DeltaLake) -> None:
     join_files(slow, lake.uri, TABLE, files)
     assert sorted(rows_of(lake).column("offset").to_pylist()) == list(range(4001))
     assert len(lake.file_sizes(TABLE)) == 2
+
+
+def test_hour_after_hour_leaves_few_files(lake: DeltaLake) -> None:
+    """Files of like size become one, so that their number grows as the digits of the hours do."""
+    counts = []
+    for hour in range(5, 65):
+        rows = pa.table({"cluster_id": ["c"], "offset": [4000 + hour], "late": [hour]}, SCHEMA)
+        with lake.reading_once():
+            lake.join_small_files(TABLE)
+            assert lake.append_rows(TABLE, rows, "test", hour)
+            assert lake.versions(TABLE, ["test"]) == [hour]
+            assert lake.query("SELECT count(*) AS n FROM things", TABLE)["n"].to_pylist() == [4000 + hour - 4]
+        counts.append(len(lake.file_sizes(TABLE)))
+    assert max(counts) <= 2 * LIKE_FILES
+    assert sorted(rows_of(lake).column("offset").to_pylist()) == [*range(4000), *range(4005, 4065)]
+
+
+def test_files_of_other_sizes_and_large_ones_are_no_company(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"cluster {number * number}" for number in range(10_000)]
+    rows = pa.table({"cluster_id": names, "offset": range(10_000), "late": [4] * 10_000}, SCHEMA)
+    assert lake.append_rows(TABLE, rows, "test", 5)
+    (joined,) = files_of_like_size(lake.open(TABLE))
+    sizes = sorted(lake.file_sizes(TABLE))
+    assert sorted(file.size_bytes for file in joined) == sizes[:4], "not the file of many rows"
+    monkeypatch.setattr(joined_files, "SMALL_BYTES", sizes[3])
+    before = lake.open(TABLE).version()
+    lake.join_small_files(TABLE)
+    assert lake.open(TABLE).version() == before
 
 
 def test_large_files_are_left_alone(lake: DeltaLake) -> None:

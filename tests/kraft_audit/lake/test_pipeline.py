@@ -28,6 +28,7 @@ from kraft_audit.lake.pipeline import Step
 from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings
+from kraft_codec.errors import InputError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from tests.builders.lakes import CLUSTERS, captures_of, replace_live
@@ -96,6 +97,20 @@ def test_an_unchanged_fleet_makes_no_plan(
     result = without_spark.run(fleet, stage=no_stage)
     assert (result.plans, result.unchanged, result.exit_code) == ([], len(CLUSTERS), 0)
     assert table_versions(fleet.lake) == before
+
+
+@pytest.mark.slow
+def test_files_that_cannot_be_joined_now_stop_no_run(
+    fleet: FleetSettings, without_spark: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(lake: DeltaLake, table: str) -> None:
+        raise InputError(lake.table_uri(table), "another run changed files while they were joined")
+
+    monkeypatch.setattr(DeltaLake, "join_small_files", lost)
+    lines: list[str] = []
+    assert without_spark.run(fleet, lines=lines).exit_code == 0
+    assert sum("another run changed files while they were joined" in line for line in lines) > 10
+    assert [line.split()[0] for line in lines[-2:]] == ["commit", "close"]
 
 
 @pytest.mark.slow
