@@ -16,6 +16,9 @@ ifneq ($(wildcard .java/home/bin/java),)
 export JAVA_HOME := $(CURDIR)/.java/home
 endif
 
+# Images of Python often set it: then every command that a test or a benchmark starts compiles its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -72,7 +72,6 @@ def test_a_manifest_is_written_while_another_run_stages_the_plan(
     assert read_manifests(lake, 7) == {}
 
 
-
 class Jobs:
     """Jobs that lose these clusters, as often; `ended` are their attempts in order."""
 
