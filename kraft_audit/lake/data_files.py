@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,15 +55,18 @@ class DataFile:
         return json.dumps(asdict(self))
 
 
-def table_folder(lake_uri: str, table: str) -> pafs.FileSystem:
-    """The table's folder as a file system. Credentials come from the store's usual places."""
+def table_folder(lake_uri: str, table: str, sizes: Mapping[str, int] | None = None) -> pafs.FileSystem:
+    """The table's folder as a file system. Credentials come from the store's usual places.
+
+    A store is not asked for the size of a file that is in `sizes`.
+    """
     uri = f"{lake_uri}/{table}"
     if not is_uri(uri):
         Path(uri).mkdir(parents=True, exist_ok=True)
         return pafs.SubTreeFileSystem(uri, pafs.LocalFileSystem())
     from deltalake.fs import DeltaStorageHandler  # the committer's own client: same endpoints, same credentials
 
-    return pafs.PyFileSystem(DeltaStorageHandler(uri))
+    return pafs.PyFileSystem(DeltaStorageHandler(uri, known_sizes=None if sizes is None else dict(sizes)))
 
 
 def write_octets(folder: pafs.FileSystem, name: str, octets: bytes) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
@@ -25,7 +27,7 @@ class LocalCopy:
     """The newest version of one table of a lake that was asked for. The copy goes when this object goes."""
 
     def __init__(self, lake_uri: str, table: str) -> None:
-        self._source = table_folder(lake_uri, table)
+        self._place = lake_uri, table
         self._folder = tempfile.TemporaryDirectory(prefix="kraft-audit-")
         self._copy: DeltaTable | None = None
         self._version = -1
@@ -39,8 +41,9 @@ class LocalCopy:
         sizes = dict(zip(files.column("path").to_pylist(), files.column("size_bytes").to_pylist(), strict=True))
         if sum(sizes.values()) > COPIED_BYTES_MAX:
             return opened
+        source = table_folder(*self._place, sizes)
         with ThreadPoolExecutor(FETCHED_AT_ONCE) as pool:
-            new = list(pool.map(self._fetched, sizes.keys() - self._sizes.keys()))
+            new = list(pool.map(partial(self._fetched, source), sizes.keys() - self._sizes.keys()))
         gone = [RemoveAction(path, True, 0) for path in self._sizes.keys() - sizes.keys()]
         if self._copy is None:
             self._copy = DeltaTable.create(self._folder.name, opened.schema())
@@ -50,9 +53,9 @@ class LocalCopy:
         self._version, self._sizes = opened.version(), sizes
         return self._copy
 
-    def _fetched(self, path: str) -> AddAction:
-        with self._source.open_input_file(path) as source:
-            octets = source.read()
+    def _fetched(self, source: pafs.FileSystem, path: str) -> AddAction:
+        with source.open_input_file(path) as file:
+            octets = file.read()
         place = Path(self._folder.name, path)
         place.write_bytes(octets)
         metadata = pq.read_metadata(place)

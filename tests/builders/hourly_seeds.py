@@ -22,6 +22,7 @@ from tests.builders.judged_hours import OF_WHAT_IS_ON_DISK, JudgedHours, Rows, S
 
 KINDS: Final = ("random", "random-wide", "random-kip856", "random-storm", "random-kip642")
 SMALL: Final = 2_500
+OF_WHAT_A_SET_REPLACED: Final = frozenset({"KV015"})
 HOURS_OF_PAIRS: Final = ((0, 0.6), (0, 1.0), (1, 1.0), (2, 0.5), (3, 1.0))
 Change = Callable[[ClusterPlan], ClusterPlan]
 
@@ -103,10 +104,14 @@ class HoursOfPair(JudgedHours):
     def _keep_round(self, plan: ClusterPlan) -> None:
         """Nothing is compared with all captures here."""
 
-    def said_from(self, offset: int) -> dict[Shown, Shown]:
-        """What the last hour says of what began at an offset or later, but for rules about what is on disk."""
+    def said_from(self, offset: int, *, has_gap: bool) -> dict[Shown, Shown]:
+        """What the last hour says of what began at an offset or later, but for rules about what is on disk.
+
+        What a voter set replaced is not known behind a gap: another set may have stood in it.
+        """
+        left_out = OF_WHAT_IS_ON_DISK | (OF_WHAT_A_SET_REPLACED if has_gap else frozenset())
         rows = self.rows.get("staged_findings", [])
-        shown = (row for row in rows if row["status"] != "clear" and row["rule"] not in OF_WHAT_IS_ON_DISK)
+        shown = (row for row in rows if row["status"] != "clear" and row["rule"] not in left_out)
         return {key(row): said(row) for row in shown if row["from_offset"] is None or row["from_offset"] >= offset}
 
 
@@ -137,7 +142,8 @@ def judge_pair(folder: Path, kind: str, seed: int, *, deletes: bool = False, cha
             hours.disks.pass_hour(number, share=share, deletes=deletes and hours is both[1] and bool(hours.rows))
             hours.pass_hour()
         started_at = max(hours.started_at for hours in both)
-        first, second = (hours.said_from(started_at + 1 if started_at else 0) for hours in both)
+        has_gap = any(hours.has_gap for hours in both)
+        first, second = (hours.said_from(started_at + 1 if started_at else 0, has_gap=has_gap) for hours in both)
         for each in first.keys() & second.keys():
             if each[0] == "KQ001" and None in (first[each][1][2], second[each][1][2]):
                 first[each], second[each] = offsets_alone(first[each]), offsets_alone(second[each])

@@ -40,8 +40,8 @@ class JudgedHours:
     """The hours of one cluster.
 
     `is_cut_off`: the disks no longer hold records that an earlier hour judged, or records that no hour saw are gone.
-    From then on only a lake's archive could say the same as all captures. `started_at`: where the last hour's replay
-    began.
+    From then on only a lake's archive could say the same as all captures. `has_gap`: records that no hour saw are gone.
+    `started_at`: where the last hour's replay began.
     """
 
     def __init__(self, reading: Any, disks: HourlyDisks) -> None:
@@ -55,7 +55,7 @@ class JudgedHours:
         self.rounds: list[ClusterPlan] = []
         self.rows: Rows = {}
         self.watermarks: list[dict[str, Any]] = []
-        self.is_cut_off = False
+        self.is_cut_off = self.has_gap = False
         self.compared = 0
 
     def pass_hour(self) -> None:
@@ -70,7 +70,8 @@ class JudgedHours:
         self.state = memory.kept.to_bytes()
         (replayed,) = self.rows["replays"]
         began_later = len(self.watermarks) > 0 and replayed["started_at"] > self.started_at
-        self.is_cut_off = self.is_cut_off or began_later or replayed["gap_to_offset"] is not None
+        self.has_gap = self.has_gap or replayed["gap_to_offset"] is not None
+        self.is_cut_off = self.is_cut_off or began_later or self.has_gap
         self.started_at = replayed["started_at"]
         self.lake.take(self.rows)
         self.position = position_of(self.rows)

@@ -19,6 +19,7 @@ WHAT_ONCE_DIFFERED: Final = {
     9_542: "a snapshot's voters were a new set where no log was canonical, though they were the ones before",
     70_419: "less was proven committed where only another disk, whose log ends before a gap, held the LeaderChange",
     70_427: "who led an epoch was unknown after such a gap in a log with voter sets, too",
+    70_538: "a voter that came back behind a gap was compared with a cluster that has no gap",
     202_447: "a draft's voter set counted as another one where a snapshot showed it",
     400_021: "how far a voter lags was another time over runs of batches",
     400_053: "a suffix stayed open that was cut off before its segment was deleted",
