@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.columns import batches, records, typed
+from kraft_codec.columns import batches, buffers
 from kraft_codec.columns.buffers import address
 from kraft_codec.kernels.library import has_crc32_instruction
 
@@ -173,12 +173,9 @@ def c_verify(log: Log) -> Callable[[], tuple[int, int]]:
 @contextmanager
 def in_place_of_ours(kernels: Mapping[str, Callable[..., int]]) -> Iterator[None]:
     """Lets kraft_codec.columns run on other kernels: all around them stays the same."""
-    modules = (batches, records, typed)
-    ours = batches.kernels
-    for module in modules:
-        module.kernels = lambda: kernels  # type: ignore[assignment, attr-defined]
+    ours = buffers.kernels  # type: ignore[attr-defined]
+    buffers.kernels = lambda: kernels  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        for module in modules:
-            module.kernels = ours  # type: ignore[attr-defined]
+        buffers.kernels = ours  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
@@ -153,7 +154,7 @@ class ClusterHistory:
     captured_from: int = 0
     read_disks: ReadDisks = no_disks
     parted: tuple[PartedLog, ...] = ()
-    _shared: dict[str, Any] = field(default_factory=dict, repr=False)
+    _shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def title(self) -> str:
@@ -165,6 +166,10 @@ class ClusterHistory:
         if name in ("contradictions", "snapshot_checks", "altered"):
             return getattr(self, name) is not None
         return name in self.tables
+
+    def lacking(self, names: Iterable[str]) -> list[str]:
+        """Those of the tables that were not made."""
+        return [name for name in names if not self.has(name)]
 
     def chunked_table(self, name: str) -> pa.Table:
         """A table in the chunks in which it came; empty where it was not made."""
@@ -258,6 +263,20 @@ def feature_level(history: ClusterHistory, name: str) -> int | None:
 def elr_level(history: ClusterHistory) -> int:
     """0 where the ELR is off or was never set."""
     return feature_level(history, ELR_FEATURE) or 0
+
+
+def once_per_history(make: Callable[[ClusterHistory], _Value]) -> Callable[[ClusterHistory], _Value]:
+    """A function of a history alone, which is asked by many rules and answers once."""
+
+    @wraps(make)
+    def answer(history: ClusterHistory) -> _Value:
+        shared = history._shared
+        if make not in shared:
+            shared[make] = make(history)
+        value: _Value = shared[make]
+        return value
+
+    return answer
 
 
 def unclean_election_enabled(history: ClusterHistory, topic: str) -> bool:

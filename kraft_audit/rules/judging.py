@@ -87,7 +87,7 @@ def _not_applicable(each: Rule, history: ClusterHistory) -> Finding | None:
             return _undecided_rule(each, history, NOTHING_READ)
         reason = f"does not apply to a log of dialect {history.dialect}"
         return clear_finding(each, history.cluster_id, reason, history.history_id)
-    missing = [name for name in each.needs if not history.has(name)]
+    missing = history.lacking(each.needs)
     return _undecided_rule(each, history, f"not captured: {', '.join(missing)}") if missing else None
 
 

@@ -31,12 +31,11 @@ class Severity(enum.StrEnum):
     HIGH = "high"
     CRITICAL = "critical"
 
-    @property
-    def rank(self) -> int:
-        return _RANKS[self]
+    rank: int
 
 
-_RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
+for _rank, _severity in enumerate(Severity):
+    _severity.rank = _rank
 
 
 class Status(enum.StrEnum):

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.columns.buffers import Bytes, Pieces, Readable, address, byte_array
+from kraft_codec.columns.buffers import Bytes, Pieces, Readable, byte_array, run_kernel
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.kernels.codes import NEED_MORE, OK, REASONS, status_of
-from kraft_codec.kernels.library import crc_tables, kernels
+from kraft_codec.kernels.library import crc_tables
 from kraft_codec.records.batch import ATTRIBUTES_POSITION, CODEC_BITS, CONTROL_BIT, HEADER_BYTES
 from kraft_codec.records.compression import Codec, decompress
 
@@ -101,20 +101,15 @@ def index_batches(buffer: Readable, start: int = 0, end: int | None = None, *, i
     end = len(data) if end is None else end
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"start {start}, end {end}: expected a range of the buffer's {len(data)} bytes")
-    place = address(data), start, end, int(is_last)
     room = (end - start) // HEADER_BYTES
     pieces = Pieces([room * width_bytes for width_bytes in _BATCH_COLUMN_BYTES])
     state = np.zeros(3, np.int64)
-    tables = crc_tables()
-    stopped = kernels()["index_batches"](*place, address(pieces.table), address(tables), address(state))
+    stopped = run_kernel("index_batches", data, start, end, int(is_last), pieces.table, crc_tables(), state)
     row_count, position, is_continuous = state.tolist()
     stop = None
     if stopped != OK:
         stop = ChunkStop(position, end - position, None if stopped == NEED_MORE else REASONS[stopped])
-    columns: dict[str, Any] = {
-        name: pieces.array(number, kind, row_count)
-        for number, (name, kind) in enumerate(zip(BATCH_COLUMNS, _BATCH_COLUMN_TYPES, strict=True))
-    }
+    columns: dict[str, Any] = dict(zip(BATCH_COLUMNS, pieces.arrays(_BATCH_COLUMN_TYPES, row_count), strict=True))
     if row_count < _LEAST_FILL * room:
         columns = {name: column.copy() for name, column in columns.items()}
     return BatchIndex(**columns, is_continuous=bool(is_continuous), consumed_bytes=position, stop=stop)
@@ -123,8 +118,7 @@ def index_batches(buffer: Readable, start: int = 0, end: int | None = None, *, i
 def kernel_crc32c(buffer: Readable) -> int:
     """CRC-32C by the decoder's kernel."""
     data = byte_array(buffer)
-    tables = crc_tables()
-    return kernels()["crc32c"](address(data), len(data), address(tables))
+    return run_kernel("crc32c", data, len(data), crc_tables())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kraft_codec.kernels.library import kernels
+
 _ALIGNMENT_BYTES: Final = 64
 """What Arrow recommends for its buffers."""
 Number = TypeVar("Number", bound=np.generic)
@@ -27,6 +29,11 @@ def address(array: npt.NDArray[Any]) -> int:
 def addresses(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
     """A table of column addresses, as kernels take it."""
     return np.array([address(column) for column in columns], np.int64)
+
+
+def run_kernel(name: str, *arguments: int | npt.NDArray[Any]) -> int:
+    """What a kernel of the decoder returns; an array is given to it as where it stands in memory."""
+    return kernels()[name](*(address(each) if isinstance(each, np.ndarray) else each for each in arguments))
 
 
 def byte_array(buffer: Readable) -> Bytes:
@@ -51,6 +58,14 @@ class Pieces:
     def array(self, number: int, kind: type[Number], count: int) -> npt.NDArray[Number]:
         """The first `count` values of a piece, writable, without a copy."""
         return np.frombuffer(self._whole, kind, count, self._places[number]) if count else np.empty(0, kind)
+
+    def arrays(self, kinds: Sequence[type[np.generic]], count: int) -> list[npt.NDArray[Any]]:
+        """The first `count` values of each of the first pieces."""
+        return [self.array(number, kind, count) for number, kind in enumerate(kinds)]
+
+    def buffers(self, first: int, sizes_bytes: Sequence[int]) -> list[Any]:
+        """The first bytes of each piece from the first one on."""
+        return [self.buffer(number, size_bytes) for number, size_bytes in enumerate(sizes_bytes, first)]
 
     def buffer(self, number: int, size_bytes: int) -> Any:
         """The first bytes of a piece as pa.Buffer, without a copy."""

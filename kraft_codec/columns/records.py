@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kraft_codec.columns.batches import BatchIndex, Unpacked, unpack
-from kraft_codec.columns.buffers import Bytes, Pieces, Readable, address, addresses, byte_array
+from kraft_codec.columns.buffers import Bytes, Pieces, Readable, addresses, byte_array, run_kernel
 from kraft_codec.errors import Reason
 from kraft_codec.kernels.codes import NO_SPACE, OK, REASONS, SCRATCH_BYTES, TYPES_PER_KIND, UNKNOWN_CONTROL_TYPE
-from kraft_codec.kernels.library import kernels
 from kraft_codec.kernels.programs import walk_programs
 from kraft_codec.records.batch import HEADER_BYTES, RECORD_BYTES_MIN
 from kraft_codec.records.compression import Codec
@@ -102,7 +101,7 @@ class RecordIndex:
         """All rows, ascending, under each kind that is there; the kinds ascend too."""
         ends = np.zeros(2 * TYPES_PER_KIND + 1, np.int64)
         rows = np.empty(len(self), np.int64)
-        kernels()["group_rows"](address(self.kind), len(self), address(ends), address(rows), len(ends))
+        run_kernel("group_rows", self.kind, len(self), ends, rows, len(ends))
         starts = np.concatenate([[0], ends[:-1]])
         present = np.flatnonzero(ends > starts).tolist()
         return {kind - 1: rows[starts[kind] : ends[kind]] for kind in present}
@@ -188,13 +187,11 @@ def _fill(
     verdicts = np.zeros((len(places), 2), np.int64)
     program, directory = walk_programs(dialect)
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
-    row_count = kernels()["index_records"](
-        address(data), address(selected), address(places), address(sizes), len(places), address(pieces.table),
-        address(directory), address(program), address(scratch), address(verdicts), room,
+    row_count = run_kernel(
+        "index_records", data, selected, places, sizes, len(places), pieces.table, directory, program, scratch,
+        verdicts, room,
     )  # fmt: skip
-    filled_count = max(row_count, 0)
-    columns = [pieces.array(number, kind, filled_count) for number, kind in enumerate(_RECORD_COLUMN_TYPES)]
-    return columns, row_count, verdicts
+    return pieces.arrays(_RECORD_COLUMN_TYPES, max(row_count, 0)), row_count, verdicts
 
 
 def _index(

@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kraft_codec.columns.buffers import address, addresses
+from kraft_codec.columns.buffers import addresses, run_kernel
 from kraft_codec.columns.records import RecordIndex
 from kraft_codec.kernels.codes import OK, SCRATCH_BYTES
-from kraft_codec.kernels.library import kernels
 from kraft_codec.kernels.programs import MARKS_MAX, WIDTH_BYTES, WalkAssembler, versions_of, walk_programs
 from kraft_codec.records.redaction import Redactor, is_public_config, is_secret, secret_subject
 from kraft_codec.schemas import METADATA_RECORDS, Dialect, Field, Message, Type
@@ -204,9 +203,9 @@ def _mark(
     tags = np.zeros((int(records.unknown_tag_count[rows].sum()), 3), np.int64)
     table = addresses([records.body_position, records.value_position, records.value_length])
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
-    met = kernels()["mark_fields"](
-        address(records.buffer), address(rows), len(rows), address(table), address(starts), address(program),
-        address(scratch), marks.shape[1], address(marks), address(tags), len(tags),
+    met = run_kernel(
+        "mark_fields", records.buffer, rows, len(rows), table, starts, program,
+        scratch, marks.shape[1], marks, tags, len(tags),
     )  # fmt: skip
     if met != len(tags):
         raise ValueError("the buffer is no longer what was indexed")

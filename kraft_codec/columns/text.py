@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_codec.columns.buffers import Bytes, address, addresses
+from kraft_codec.columns.buffers import Bytes, address, addresses, run_kernel
 from kraft_codec.columns.records import RecordIndex
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.kernels.codes import OK, SCRATCH_BYTES
-from kraft_codec.kernels.library import kernels
 from kraft_codec.kernels.text_programs import text_constants, text_programs
 from kraft_codec.text.java_text import double_text
 
@@ -95,10 +94,9 @@ class _Writer:
         columns, float_table, constants = addresses(self._columns), floats.table(), text_constants()
         row = 0
         while True:
-            row = kernels()["write_json"](
-                address(records.buffer), row, row_count, address(columns), address(programs.directory),
-                address(programs.program), address(programs.walk_program), address(constants), address(scratch),
-                address(text), min(room, TEXT_BYTES_MAX), address(offsets), address(float_table),
+            row = run_kernel(
+                "write_json", records.buffer, row, row_count, columns, programs.directory, programs.program,
+                programs.walk_program, constants, scratch, text, min(room, TEXT_BYTES_MAX), offsets, float_table,
             )  # fmt: skip
             if row == row_count:
                 break

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kraft_codec.columns.buffers import Pieces, address
+from kraft_codec.columns.buffers import Pieces, run_kernel
 from kraft_codec.columns.records import RecordIndex
 from kraft_codec.kernels.codes import (
     COLUMN_BYTES,
@@ -19,9 +20,8 @@ from kraft_codec.kernels.codes import (
     COLUMN_VALUES_AT,
     SCRATCH_BYTES,
 )
-from kraft_codec.kernels.library import kernels
 from kraft_codec.kernels.typed_programs import Column, TypedProgram, typed_program
-from kraft_codec.schemas import Message, Type
+from kraft_codec.schemas import Field, Message, Type
 
 _ARROW_TYPES: Final[dict[Type, pa.DataType]] = {
     Type.BOOL: pa.bool_(),
@@ -90,9 +90,9 @@ def typed_columns(records: RecordIndex, message: Message) -> pa.RecordBatch:
     schema = typed_schema(message)
     made = _Buffers(compiled, len(rows), body_bytes)
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
-    done = kernels()["fill_columns"](
-        address(records.buffer), address(rows), len(rows), address(records.typed_inputs), address(compiled.starts),
-        address(compiled.program), address(scratch), address(made.table), address(made.envelope),
+    done = run_kernel(
+        "fill_columns", records.buffer, rows, len(rows), records.typed_inputs, compiled.starts, compiled.program,
+        scratch, made.table, made.envelope,
     )  # fmt: skip
     if done != len(rows):
         raise ValueError(f"record row {rows[-1 - done]}: the buffer is no longer what was indexed")
@@ -113,6 +113,15 @@ class _Piece(NamedTuple):
         return self.width_bytes * (values + self.more)
 
 
+def _at_top(column: Column) -> Iterator[Column]:
+    """A column, or the fields of a struct, at any depth: what has a value for each record."""
+    if column.number >= 0:
+        yield column
+    else:
+        for child in column.children:
+            yield from _at_top(child)
+
+
 class _Plan:
     """What memory the columns of one record type need: made once, for any number of rows.
 
@@ -129,6 +138,17 @@ class _Plan:
         """Of a column: the number of its piece."""
         for column in compiled.columns:
             self._add(column, 0)
+        self.may_be_missing = frozenset(
+            column.number for each in compiled.columns for column in _at_top(each) if column.may_be_missing
+        )
+        """Columns outside of lists that records may lack."""
+        self.defaults = [
+            (self.values[column.number], column.field)
+            for each in compiled.columns
+            for column in _at_top(each)
+            if column.number in self.may_be_missing & self.values.keys() - self.offsets.keys()
+        ]
+        """The pieces of those of a fixed width, which have the field's default from the start."""
         self.slots = np.array([piece.slot for piece in self.pieces], np.int64)
         self.validity_slots = np.array([_CELLS * number + COLUMN_VALIDITY_AT for number in self.validity], np.int64)
 
@@ -188,32 +208,26 @@ class _Buffers:
         self.table.reshape(-1)[plan.validity_slots] = self._pieces.table[0] + np.array(self._validity_ends[:-1])
         for piece in plan.offsets.values():
             self._pieces.array(piece, np.int32, 1)[0] = 0
-        for column in compiled.columns:
-            self._put_defaults(column)
+        for piece, field in plan.defaults:
+            self._put_default(piece, field)
 
-    def _put_defaults(self, column: Column) -> None:
-        """Fixed-width fields that records may lack have their default from the start."""
-        field = column.field
-        if column.number < 0:
-            for child in column.children:
-                self._put_defaults(child)
-        elif column.may_be_missing and column.number in self._plan.values and column.number not in self._plan.offsets:
-            piece = self._plan.values[column.number]
-            if field.type is Type.UUID:
-                values = self._pieces.array(piece, np.uint8, self._row_count * _UUID_BYTES)
-                values.reshape(-1, _UUID_BYTES)[:] = np.frombuffer(field.default, np.uint8)
-            elif field.type is Type.BOOL:
-                self._pieces.array(piece, np.uint8, self._row_count)[:] = field.default
-            else:
-                kind = _ARROW_TYPES[field.type].to_pandas_dtype()
-                self._pieces.array(piece, kind, self._row_count)[:] = field.default
+    def _put_default(self, piece: int, field: Field) -> None:
+        if field.type is Type.UUID:
+            values = self._pieces.array(piece, np.uint8, self._row_count * _UUID_BYTES)
+            values.reshape(-1, _UUID_BYTES)[:] = np.frombuffer(field.default, np.uint8)
+        elif field.type is Type.BOOL:
+            self._pieces.array(piece, np.uint8, self._row_count)[:] = field.default
+        else:
+            kind = _ARROW_TYPES[field.type].to_pandas_dtype()
+            self._pieces.array(piece, kind, self._row_count)[:] = field.default
 
     def arrays(self, schema: pa.Schema) -> list[pa.Array]:
         """Every column as Arrow sees it, in the schema's order, over the buffers that the kernel filled."""
         count = self._row_count
+        buffers = self._pieces.buffers(1, [width_bytes * count for _, width_bytes in _AROUND])
         around = [
-            pa.Array.from_buffers(arrow, count, [None, self._pieces.buffer(piece, width_bytes * count)])
-            for piece, (arrow, width_bytes) in enumerate(_AROUND, 1)
+            pa.Array.from_buffers(arrow, count, [None, buffer])
+            for (arrow, _), buffer in zip(_AROUND, buffers, strict=True)
         ]
         columns = self._compiled.columns
         types = schema.types[len(ENVELOPE) : -1]
@@ -222,7 +236,8 @@ class _Buffers:
 
     def _catch_up(self, column: Column, offsets: npt.NDArray[np.int32], length: int) -> None:
         """Gives a list or text no values in the records after the last that had the field."""
-        if column.may_be_missing and (filled := int(self.table[column.number, COLUMN_FILLED])) < length:
+        is_partial = column.number in self._plan.may_be_missing
+        if is_partial and (filled := int(self.table[column.number, COLUMN_FILLED])) < length:
             offsets[filled + 1 :] = offsets[filled]
 
     def _array(self, column: Column, arrow: pa.DataType, length: int, *, is_top: bool = True) -> pa.Array:

@@ -50,6 +50,14 @@ QUORUM_STATE_KIP856: Final = message(
     array("CurrentVoters", _VOTER, "0", nullable="0"),
 )
 
+_FIELDS: Final = {
+    is_draft: {
+        version: tuple(field for field in schema.fields if version in field.versions)
+        for version in range(schema.versions.first, schema.versions.last + 1)
+    }
+    for is_draft, schema in ((False, QUORUM_STATE), (True, QUORUM_STATE_KIP856))
+}
+"""The fields of each version, by whether the file is that of KIP-856's text."""
 _INTEGER_TEXT: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _BITS: Final = {Type.INT32: 32, Type.INT64: 64}
 _EntryT = TypeVar("_EntryT")
@@ -116,17 +124,16 @@ def parse_quorum_state(data: bytes) -> QuorumState:
     fields = _parse_json_object(line)
     is_draft = "votedUuid" in fields and "votedDirectoryId" not in fields
     schema = QUORUM_STATE_KIP856 if is_draft else QUORUM_STATE
-    version = fields.get("data_version")
-    if not _is_integer(version) or version not in schema.versions:
+    version, known = fields.get("data_version"), _FIELDS[is_draft]
+    if not _is_integer(version) or version not in known:
         raise CodecError(
             Reason.BAD_FILE, 0, f"data_version: expected {schema.versions.first} to {schema.versions.last}"
         )
     values: dict[str, Any] = {}
-    for field in schema.fields:
-        if version in field.versions:
-            if field.json_name not in fields:
-                raise CodecError(Reason.BAD_FILE, len(line), f"{field.json_name} is missing in version {version}")
-            values[field.json_name] = _json_value(field, fields[field.json_name], line)
+    for field in known[version]:
+        if field.json_name not in fields:
+            raise CodecError(Reason.BAD_FILE, len(line), f"{field.json_name} is missing in version {version}")
+        values[field.json_name] = _json_value(field, fields[field.json_name], line)
     directory = values.get("votedDirectoryId", values.get("votedUuid"))
     voters = values.get("currentVoters", ())
     return QuorumState(

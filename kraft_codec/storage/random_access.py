@@ -250,12 +250,16 @@ def join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
+_LEAVING: Final = frozenset({"", ".", ".."})
+"""No name below a folder: a path with one leads elsewhere."""
+
+
 def path_names(path: str) -> list[str]:
     """The names of a path inside a storage; raises CodecError(HOSTILE_NAME) where one leaves it or forges a line."""
     if not path:
         return []
     names = path.split("/")
-    for name in names:
-        if name in ("", ".", "..") or is_hostile(name):
-            raise CodecError(Reason.HOSTILE_NAME, 0, f"the name {printable(name)!r} is refused")
+    if is_hostile(path) or not _LEAVING.isdisjoint(names):
+        refused = next(name for name in names if name in _LEAVING or is_hostile(name))
+        raise CodecError(Reason.HOSTILE_NAME, 0, f"the name {printable(refused)!r} is refused")
     return names

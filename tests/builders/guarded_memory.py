@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kraft_codec.columns import batches, records, secrets, text, typed
+from kraft_codec.columns.buffers import Pieces
 
 Bytes = npt.NDArray[np.uint8]
 CANARY = 0xA5
@@ -76,8 +77,8 @@ class _Numpy:
     zeros = empty  # fresh pages are zero
 
 
-class _Pieces:
-    """`kraft_codec.columns.buffers.Pieces`, each piece between pages of its own."""
+class _Pieces(Pieces):
+    """Each piece between pages of its own."""
 
     def __init__(self, guards: Guards, sizes_bytes: Sequence[int]) -> None:
         self._pieces = [guards.memory(size_bytes) for size_bytes in sizes_bytes]

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.nodes import broker_states, changed_within
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.tables.number_arrays import Rows
-from kraft_audit.tables.silver import PARTITION_CHANGES, SNAPSHOT
+from kraft_audit.tables.silver import SNAPSHOT
 from kraft_codec.schemas.releases import (
     ELR_FEATURE,
     FIRST_LEVEL_WITH_CONTROLLED_SHUTDOWN,
@@ -72,10 +72,10 @@ def is_stopped_cleanly(history: ClusterHistory, row: Mapping[str, Any]) -> bool:
     return bool(row["fenced"] and row["in_controlled_shutdown"]) and level >= FIRST_LEVEL_WITH_CONTROLLED_SHUTDOWN
 
 
+@once_per_history
 def broker_returns(history: ClusterHistory) -> list[BrokerReturn]:
     """Every registration of a new incarnation, in the order of the log."""
-    key = f"broker returns by {PARTITION_CHANGES.name}"
-    return history.known(key, lambda: sorted(_broker_returns(history), key=attrgetter("offset")))
+    return sorted(_broker_returns(history), key=attrgetter("offset"))
 
 
 def _broker_returns(history: ClusterHistory) -> Iterator[BrokerReturn]:
@@ -99,9 +99,10 @@ def _broker_returns(history: ClusterHistory) -> Iterator[BrokerReturn]:
             yield BrokerReturn(broker, offset, row["timestamp_ms"], is_clean)
 
 
+@once_per_history
 def _dropped(history: ClusterHistory) -> Set[tuple[int, int]]:
     """(broker, offset of its registration) where that operation took it out of an ISR or ELR for an unclean stop."""
-    return history.known(f"dropped by {PARTITION_CHANGES.name}", lambda: set(_find_dropped(history)))
+    return set(_find_dropped(history))
 
 
 def _find_dropped(history: ClusterHistory) -> Iterator[tuple[int, int]]:
@@ -117,6 +118,7 @@ def _find_dropped(history: ClusterHistory) -> Iterator[tuple[int, int]]:
             yield broker, registered
 
 
+@once_per_history
 def still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]:
     """(broker, offset of a change of it) where it is in some ELR before and after; and a row of each that shows it.
 
@@ -124,10 +126,6 @@ def still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]
     Kafka 4.3.0): where it stays in one, what it left was another operation in that batch. A row counts where no other
     change of its partition can have been left out after it.
     """
-    return history.known(f"still eligible by {PARTITION_CHANGES.name}", lambda: _find_still_eligible(history))
-
-
-def _find_still_eligible(history: ClusterHistory) -> tuple[Set[tuple[int, int]], Rows]:
     states = partition_states(history)
     elr, epoch = states.changes.lists["elr"], states.partition_epoch
     rows = states.row_of_change()[elr.row_of_value]

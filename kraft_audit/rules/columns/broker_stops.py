@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.log_batches import canonical_log
 from kraft_audit.rules.columns.nodes import Absence, Departure, absences, broker_states
@@ -62,11 +62,10 @@ class BrokerStop:
         return self.stop in (Stop.CONTROLLED, Stop.IDLE, Stop.UNREGISTERED, Stop.ROLE_CHANGED)
 
 
+@once_per_history
 def broker_stops(history: ClusterHistory) -> list[BrokerStop]:
     """How each broker left each time, in the order in which the absences began."""
-    return history.known(
-        "broker stops", lambda: [BrokerStop(absence, _stop(history, absence)) for absence in absences(history)]
-    )
+    return [BrokerStop(absence, _stop(history, absence)) for absence in absences(history)]
 
 
 def _stop(history: ClusterHistory, absence: Absence) -> Stop:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kraft_audit.capture.disk_trust import disk_trust
 from kraft_audit.capture.plan import Identity, identity_of, replica_identity
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.rule_model import Evidence
 from kraft_audit.tables.number_arrays import Rows
 
@@ -40,9 +40,10 @@ def capture_time(row: TableRow) -> tuple[int, int, str]:
     return row["captured_at_ms"], row["capture_number"], row["capture"]
 
 
+@once_per_history
 def rounds_in_order(history: ClusterHistory) -> list[CaptureRound]:
     """The rounds of captures, oldest first."""
-    return history.known("rounds", lambda: list(_capture_rounds(history)))
+    return list(_capture_rounds(history))
 
 
 def _capture_rounds(history: ClusterHistory) -> Iterator[CaptureRound]:

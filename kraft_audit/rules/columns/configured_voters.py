@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from kraft_audit.capture.node_card import configuration_of
 from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.captures import newest_round, replica_end
 from kraft_audit.rules.columns.nodes import broker_states, registrations
 from kraft_audit.text.readable import any_of, listed, nouns
@@ -138,12 +138,9 @@ class ConfiguredVoters:
         return None
 
 
+@once_per_history
 def configured_voters(history: ClusterHistory) -> ConfiguredVoters:
     """What the newest captures say of a quorum at kraft.version 0."""
-    return history.known("configured voters", lambda: _configured(history))
-
-
-def _configured(history: ClusterHistory) -> ConfiguredVoters:
     rows = [row for row in newest_round(history) if row["node_id"] is not None]
     brokers = broker_states(history)
     said = {row["node_id"]: frozenset(row["current_voters"]) for row in rows if row["current_voters"] is not None}

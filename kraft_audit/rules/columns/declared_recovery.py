@@ -14,7 +14,7 @@ from typing import Final
 
 from kraft_audit.capture.declared_rescue import DeclaredRescue, DiskKey
 from kraft_audit.capture.plan import HistorySummary
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.captures import captures_in_order, newest_watermark
 from kraft_audit.rules.columns.voter_sets import current_set, keys_of, voter_ids
 from kraft_audit.rules.rule_model import DECLARED_BY, FOR_EVER, Finding, Status, Waiver
@@ -73,23 +73,9 @@ def _lost_text(rescue: DeclaredRescue) -> str:
     return text
 
 
+@once_per_history
 def declared_recoveries(history: ClusterHistory) -> list[DeclaredRecovery]:
     """Every rescue that the newest capture of a node dir declares, in the order of their offsets."""
-    return history.known("declared recoveries", lambda: _declared(history))
-
-
-def fitting_recoveries(history: ClusterHistory) -> list[DeclaredRecovery]:
-    """Those that fit the logs: what they explain is no finding of its own."""
-    return [recovery for recovery in declared_recoveries(history) if recovery.misfit is None]
-
-
-def waiting_recovery(history: ClusterHistory) -> DeclaredRecovery | None:
-    """The newest rescue, where it fits and its node was not started yet."""
-    recoveries = fitting_recoveries(history)
-    return recoveries[-1] if recoveries and not recoveries[-1].is_started else None
-
-
-def _declared(history: ClusterHistory) -> list[DeclaredRecovery]:
     rows: dict[DiskKey, TableRow] = {}
     for row in captures_in_order(history):
         if row["rescue"] is not None:
@@ -101,6 +87,17 @@ def _declared(history: ClusterHistory) -> list[DeclaredRecovery]:
         DeclaredRecovery(rescue, _misfit(history, row, rescue, rescues), _is_started(history, rescue))
         for row, rescue in declarations
     ]
+
+
+def fitting_recoveries(history: ClusterHistory) -> list[DeclaredRecovery]:
+    """Those that fit the logs: what they explain is no finding of its own."""
+    return [recovery for recovery in declared_recoveries(history) if recovery.misfit is None]
+
+
+def waiting_recovery(history: ClusterHistory) -> DeclaredRecovery | None:
+    """The newest rescue, where it fits and its node was not started yet."""
+    recoveries = fitting_recoveries(history)
+    return recoveries[-1] if recoveries and not recoveries[-1].is_started else None
 
 
 def _is_started(history: ClusterHistory, rescue: DeclaredRescue) -> bool:

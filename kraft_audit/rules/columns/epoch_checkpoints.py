@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kraft_audit.capture.plan import identity_of
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number, newest_captures
 from kraft_audit.rules.columns.log_runs import runs_of
 
@@ -25,24 +25,12 @@ class EpochMismatch:
     epochs: frozenset[int]
 
 
+@once_per_history
 def epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
     """One for each capture whose log was read and differs from its file.
 
     Entries of epochs that the log does not hold are legal outside of it: it was cleaned, or goes on.
     """
-    return history.known("epoch mismatches", lambda: _epoch_mismatches(history))
-
-
-def torn_reason(history: ClusterHistory) -> str | None:
-    """Why nothing is concluded from the newest logs; None where one of them agrees with its file, or has none."""
-    differing = {(identity_of(mismatch.row), moment_number(mismatch.row)) for mismatch in epoch_mismatches(history)}
-    read = {(identity_of(row), moment_number(row)) for row in newest_captures(history) if row["log_end_offset"]}
-    if not read or read - differing:
-        return None
-    return "log and leader-epoch-checkpoint differ, so the copy may be torn: copy it again"
-
-
-def _epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
     mismatches = []
     for row in captures_in_order(history):
         if row["leader_epoch_checkpoint"] is None or row["log_end_offset"] is None:
@@ -58,6 +46,15 @@ def _epoch_mismatches(history: ClusterHistory) -> list[EpochMismatch]:
             from_offset = min([*wrong.values(), *missing.values()])
             mismatches.append(EpochMismatch(row, held, listed, from_offset, frozenset({*wrong, *missing})))
     return mismatches
+
+
+def torn_reason(history: ClusterHistory) -> str | None:
+    """Why nothing is concluded from the newest logs; None where one of them agrees with its file, or has none."""
+    differing = {(identity_of(mismatch.row), moment_number(mismatch.row)) for mismatch in epoch_mismatches(history)}
+    read = {(identity_of(row), moment_number(row)) for row in newest_captures(history) if row["log_end_offset"]}
+    if not read or read - differing:
+        return None
+    return "log and leader-epoch-checkpoint differ, so the copy may be torn: copy it again"
 
 
 def _checkpointed_from(row: TableRow) -> int:

@@ -63,15 +63,11 @@ class NodeLists:
 
     @property
     def starts(self) -> Rows:
-        return self._bounds[:-1]
+        return self.bounds[:-1]
 
     @cached_property
     def row_of_value(self) -> Rows:
         return np.repeat(np.arange(len(self)), self.lengths)
-
-    def of(self, row: int) -> list[int]:
-        nodes: list[int] = self.values[self._bounds[row] : self._bounds[row + 1]].tolist()
-        return nodes
 
     def of_rows(self, rows: Rows) -> list[tuple[int, ...]]:
         """The lists of many rows."""
@@ -86,7 +82,7 @@ class NodeLists:
         return self.row_of_value[places] * SPREAD + (self.values[places].astype(np.int64) & (SPREAD - 1))
 
     @cached_property
-    def _bounds(self) -> Rows:
+    def bounds(self) -> Rows:
         """Where each list begins among the values, and where the last one ends."""
         return np.append(0, np.cumsum(self.lengths, dtype=np.int64))
 

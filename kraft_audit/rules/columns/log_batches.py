@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.capture.log_facts import BATCH_COPIES
 from kraft_audit.capture.plan import Identity, identity_of
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders, holders_of_rows, joined, rows_as_held
 from kraft_audit.rules.columns.canonical_rows import canonical_rows, led_as_known
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number
@@ -126,23 +126,9 @@ def rows_of_held(history: ClusterHistory, held: HeldBatches, places: Any) -> lis
     return rows
 
 
+@once_per_history
 def log_batches(history: ClusterHistory) -> LogBatches:
     """The valid batches that each captured log ever held."""
-    return history.known("log_batches", lambda: _log_batches(history))
-
-
-def canonical_log(history: ClusterHistory) -> CanonicalBatches:
-    """The canonical log; empty where there is none or its end was not captured."""
-    return history.known("canonical_log", lambda: _canonical_log(history))
-
-
-def replayed_log(history: ClusterHistory) -> CanonicalBatches:
-    """The canonical log; where the last captures have none, the batches of the epochs that were replayed before."""
-    log = canonical_log(history)
-    return log if len(log.base_offset) else history.known("replayed log", lambda: _replayed_log(history))
-
-
-def _log_batches(history: ClusterHistory) -> LogBatches:
     table = history.chunked_table("batches")
     in_log = pc.and_(pc.equal(table["source"], "log"), table["valid"]).to_numpy()
     is_present = pc.equal(table["status"], "present").to_numpy()
@@ -162,6 +148,18 @@ def _log_batches(history: ClusterHistory) -> LogBatches:
         is_canonical=canonical_rows(history, columns, identities, holders),
     )
     return replace(batches, holders=_until_log_began_after(history, batches))
+
+
+@once_per_history
+def canonical_log(history: ClusterHistory) -> CanonicalBatches:
+    """The canonical log; empty where there is none or its end was not captured."""
+    return _distinct_batches(history, np.flatnonzero(log_batches(history).is_canonical))
+
+
+def replayed_log(history: ClusterHistory) -> CanonicalBatches:
+    """The canonical log; where the last captures have none, the batches of the epochs that were replayed before."""
+    log = canonical_log(history)
+    return log if len(log.base_offset) else history.known("replayed log", lambda: _replayed_log(history))
 
 
 def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tuple[Identity, ...], BatchHolders]:
@@ -283,10 +281,6 @@ def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> Batc
             is_after &= (held.replica == batches.identities.index(identity)) & (held.since < moment)
             until[is_after] = moment
     return batches.holders.ended(held, until)
-
-
-def _canonical_log(history: ClusterHistory) -> CanonicalBatches:
-    return _distinct_batches(history, np.flatnonzero(log_batches(history).is_canonical))
 
 
 def _replayed_log(history: ClusterHistory) -> CanonicalBatches:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.broker_returns import is_stopped_cleanly
 from kraft_audit.rules.columns.log_batches import operation_ends
 from kraft_audit.rules.columns.loss_proofs import NO_DISKS, DiskHolder, DiskProof, DoubtedEvent, disk_proofs
@@ -103,9 +103,10 @@ class Loss:
         return _severity(self.event, self.grade, any(holder.now.is_intact for holder in self.holders))
 
 
+@once_per_history
 def losses(history: ClusterHistory) -> list[Loss]:
     """Every loss event with what became of it, in the order of the log; of grade unflushed and ruled_out, too."""
-    return history.known(f"losses by {PARTITION_CHANGES.name}", lambda: list(_losses(history)))
+    return list(_losses(history))
 
 
 def _losses(history: ClusterHistory) -> Iterator[Loss]:

@@ -16,7 +16,7 @@ from typing import Final
 from kraft_audit.capture.histories import VoterKey
 from kraft_audit.capture.plan import identity_of
 from kraft_audit.quorum.quorum_evidence import PersistedState, majority
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.captures import (
     CLOCK_SLACK_MS,
     capture_evidence,
@@ -130,9 +130,25 @@ class LostVoters:
         return f"only {rest} of {len(self.voters)} voters still hold {span}, which were committed"
 
 
+@once_per_history
 def lost_voters(history: ClusterHistory) -> LostVoters:
     """What the newest captures of the voters in effect show."""
-    return history.known("lost voters", lambda: _lost_voters(history))
+    watermark, voter_set = newest_watermark(history), current_set(history)
+    if watermark is None or voter_set is None or not watermark["low"]:
+        return LostVoters(0, (), (), ())
+    low, voters, keys = int(watermark["low"]), tuple(voter_set["voters"]), keys_of(voter_set["voters"])
+    lacking = [
+        row
+        for row in newest_captures(history)
+        if is_voter_disk(row, keys) and _lacks(history, row, low - 1, watermark["low_epoch"])
+    ]
+    lost = []
+    for row in lacking:
+        if row["bytes_quarantined"] or row["bytes_unread"]:
+            continue  # unreadable is not absent
+        proofs = sorted(_proofs(history, row, low), key=lambda each: each.needed is not None)
+        lost += proofs[:1]
+    return LostVoters(low, voters, tuple(lost), tuple(sorted(lacking, key=lambda row: int(row["node_id"]))))
 
 
 def undecided_majority(history: ClusterHistory) -> str | None:
@@ -183,25 +199,6 @@ def _knows_its_votes(history: ClusterHistory, row: TableRow) -> bool:
         if row["node_id"] in (led["leader_id"], *(led["granting_voters"] or ()))
     )
     return state.forgotten_epoch(max(took_part, default=-1), max(earlier, default=-1)) < 0
-
-
-def _lost_voters(history: ClusterHistory) -> LostVoters:
-    watermark, voter_set = newest_watermark(history), current_set(history)
-    if watermark is None or voter_set is None or not watermark["low"]:
-        return LostVoters(0, (), (), ())
-    low, voters, keys = int(watermark["low"]), tuple(voter_set["voters"]), keys_of(voter_set["voters"])
-    lacking = [
-        row
-        for row in newest_captures(history)
-        if is_voter_disk(row, keys) and _lacks(history, row, low - 1, watermark["low_epoch"])
-    ]
-    lost = []
-    for row in lacking:
-        if row["bytes_quarantined"] or row["bytes_unread"]:
-            continue  # unreadable is not absent
-        proofs = sorted(_proofs(history, row, low), key=lambda each: each.needed is not None)
-        lost += proofs[:1]
-    return LostVoters(low, voters, tuple(lost), tuple(sorted(lacking, key=lambda row: int(row["node_id"]))))
 
 
 def _keys_of(voter_set: TableRow | None) -> frozenset[VoterKey]:

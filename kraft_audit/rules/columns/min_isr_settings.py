@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kraft_audit.replay.partitions.window_events import MIN_ISR
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,8 @@ def _resources(topic: str, leader: int) -> tuple[tuple[str, str], ...]:
     return ("TOPIC", topic), ("BROKER", str(leader)), ("BROKER", "")
 
 
+@once_per_history
 def min_isr_settings(history: ClusterHistory) -> MinIsrSettings:
-    return history.known("min ISR settings", lambda: _find_settings(history))
-
-
-def _find_settings(history: ClusterHistory) -> MinIsrSettings:
     rows = [row for row in history.rows_by_offset("config_changes") if row["name"] == MIN_ISR]
     has_own = any(row["resource_type"] == "BROKER" and row["resource_name"] for row in rows)
     found: dict[tuple[str, str], tuple[list[int], list[int | None]]] = {}

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 
 from kraft_audit.capture.node_card import configuration_of
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.broker_returns import is_reserved
 from kraft_audit.rules.columns.captures import capture_evidence, newest_round
 from kraft_audit.rules.columns.nodes import registrations
@@ -20,9 +20,10 @@ _Holders = Mapping[str, Set[int]]
 """By directory id, the nodes on whose disks it stands."""
 
 
+@once_per_history
 def identity_doubts(history: ClusterHistory) -> dict[int, tuple[Evidence, ...]]:
     """By node id of meta.properties, what says that the disk or the configuration beside it is another node's."""
-    return history.known("identity doubts", lambda: dict(_doubts(history)))
+    return dict(_doubts(history))
 
 
 def _doubts(history: ClusterHistory) -> Iterator[tuple[int, tuple[Evidence, ...]]]:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_codec.schemas.releases import (
@@ -96,9 +96,20 @@ def is_active(row: dict[str, Any] | None) -> bool:
     return row is not None and row["exists"] and not row["fenced"] and not row["in_controlled_shutdown"]
 
 
+@once_per_history
 def broker_states(history: ClusterHistory) -> dict[int, BrokerStates]:
     """The states of every broker that the log ever registered."""
-    return history.known("broker states", lambda: _broker_states(history))
+    by_broker: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in history.rows_by_offset("broker_changes"):
+        by_broker[row["broker_id"]].append(row)
+    return {
+        broker: BrokerStates(
+            tuple(rows),
+            np.array([row["from_offset"] for row in rows], np.int64),
+            np.array([is_active(row) for row in rows], bool),
+        )
+        for broker, rows in sorted(by_broker.items())
+    }
 
 
 def changed_within(history: ClusterHistory, broker: int, offset: int, end: int) -> int | None:
@@ -114,20 +125,6 @@ def is_up(history: ClusterHistory, broker: int) -> bool:
     """Whether a broker may lead at the end of the log; one that is not registered may not (LeaderAcceptor)."""
     states = broker_states(history).get(broker)
     return states is not None and is_active(states.newest)
-
-
-def _broker_states(history: ClusterHistory) -> dict[int, BrokerStates]:
-    by_broker: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for row in history.rows_by_offset("broker_changes"):
-        by_broker[row["broker_id"]].append(row)
-    return {
-        broker: BrokerStates(
-            tuple(rows),
-            np.array([row["from_offset"] for row in rows], np.int64),
-            np.array([is_active(row) for row in rows], bool),
-        )
-        for broker, rows in sorted(by_broker.items())
-    }
 
 
 def status_text(history: ClusterHistory, broker: int, offset: int | None = None) -> str:
@@ -190,9 +187,10 @@ class Absence:
         return is_away and as_of_ms is not None and as_of_ms - self.from_ms <= SESSION_TIMEOUT_MS
 
 
+@once_per_history
 def absences(history: ClusterHistory) -> list[Absence]:
     """Every absence of every broker, in the order in which they began."""
-    return history.known("absences", lambda: sorted(_absences(history), key=attrgetter("from_offset", "broker_id")))
+    return sorted(_absences(history), key=attrgetter("from_offset", "broker_id"))
 
 
 def _absences(history: ClusterHistory) -> Iterator[Absence]:
@@ -259,9 +257,10 @@ class RegisteredNode(NamedTuple):
         return LINE_OF_LEVEL.get(self.level)
 
 
+@once_per_history
 def registered_nodes(history: ClusterHistory) -> list[RegisteredNode]:
     """Every node that is registered at the end of the log and says which metadata.version it supports."""
-    return history.known("registered nodes", lambda: list(_registered_nodes(history)))
+    return list(_registered_nodes(history))
 
 
 def raises_kraft_version(history: ClusterHistory) -> bool:
@@ -285,12 +284,9 @@ def is_ghost_controller(history: ClusterHistory, controller_id: int) -> bool:
     return controller_id not in voters and all(row["node_id"] != controller_id for row in history.rows("captures"))
 
 
+@once_per_history
 def registrations(history: ClusterHistory) -> dict[tuple[str, int], Sequence[TableRow]]:
     """The states of every broker and controller that is registered at the end of the log, oldest first."""
-    return history.known("registrations", lambda: _registrations(history))
-
-
-def _registrations(history: ClusterHistory) -> dict[tuple[str, int], Sequence[TableRow]]:
     states: dict[tuple[str, int], list[TableRow]] = defaultdict(list)
     for kind in ("broker", "controller"):
         for row in history.rows_by_offset(f"{kind}_changes"):
@@ -355,11 +351,8 @@ class RackHistory:
         return first is not None and all(self.rack_at(broker, moment) == first for broker in brokers[1:])
 
 
+@once_per_history
 def rack_history(history: ClusterHistory) -> RackHistory:
-    return history.known("rack history", lambda: _rack_history(history))
-
-
-def _rack_history(history: ClusterHistory) -> RackHistory:
     changes: list[tuple[int, int, int, str | None]] = []
     for broker, states in broker_states(history).items():
         rack: str | None = None

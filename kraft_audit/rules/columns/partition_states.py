@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.replay.kernels.codes import is_last_replica, is_offline, is_under_min_isr
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.frame import SPREAD, Columns, NodeLists, Numbers, coded, union_sizes
 from kraft_audit.tables.number_arrays import Mask, Rows
 from kraft_audit.text.readable import cause_text
@@ -225,7 +225,9 @@ class PartitionStates(Columns):
 
     def nodes(self, name: str, row: int) -> list[int]:
         """The list of a row."""
-        return self.changes.lists[name].of(int(self.order[row]))
+        lists, place = self.changes.lists[name], int(self.order[row])
+        nodes: list[int] = lists.values[lists.bounds[place] : lists.bounds[place + 1]].tolist()
+        return nodes
 
     def previous(self, row: int) -> int | None:
         return None if self.is_first[row] else row - 1
@@ -311,12 +313,9 @@ def _ids_text(nodes: tuple[int, ...]) -> str:
     return "[" + " ".join(map(str, nodes)) + "]"
 
 
+@once_per_history
 def partition_states(history: ClusterHistory) -> PartitionStates:
     """The states of this cluster's partitions; made once."""
-    return history.known("partition states", lambda: _partition_states(history))
-
-
-def _partition_states(history: ClusterHistory) -> PartitionStates:
     table = history.chunked_table("partition_changes")
     topic, _ = coded(table["topic_id"])
     partition = table["partition"].to_numpy().astype(np.int64)

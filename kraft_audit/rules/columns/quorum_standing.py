@@ -18,7 +18,7 @@ import numpy as np
 
 from kraft_audit.capture.disk_trust import DiskTrust, disk_trust
 from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, feature_level, once_per_history
 from kraft_audit.rules.columns.broker_stops import last_voter, stopped_brokers
 from kraft_audit.rules.columns.captures import (
     committed_end,
@@ -137,13 +137,10 @@ class QuorumStanding:
         return majority(len(self.voters)) if self.voters else 0
 
 
+@once_per_history
 def quorum_standing(history: ClusterHistory) -> QuorumStanding:
     """The standing as of the newest round of captures. Without the table `batches` logs do not count as contradictory,
     no quorum as stalled and no majority of disks as lost: the findings of KQ020 and KQ024 say so then."""
-    return history.known("quorum standing", lambda: _standing(history))
-
-
-def _standing(history: ClusterHistory) -> QuorumStanding:
     rows = newest_round(history)
     voter_set = current_set(history)
     if any(row["snapshot_count"] for row in rows) and all(_is_unstarted(row) for row in rows):

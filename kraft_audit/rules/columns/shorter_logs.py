@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kraft_audit.capture.reached_end import ReachedEnd, shorter_than_it_was
 from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.captures import is_emptied, newest_captures, newest_round, replica_end
 from kraft_audit.rules.columns.unheld_records import WAITS_AFTER_MS
 from kraft_audit.text.readable import listed, nouns
@@ -22,9 +22,10 @@ class ShorterLog:
     reached: ReachedEnd
 
 
+@once_per_history
 def shorter_logs(history: ClusterHistory) -> list[ShorterLog]:
     """The newest captured logs that are shorter than they were, one for each disk."""
-    return history.known("shorter logs", lambda: _shorter(newest_captures(history)))
+    return _shorter(newest_captures(history))
 
 
 def shorter_reason(history: ClusterHistory) -> str | None:

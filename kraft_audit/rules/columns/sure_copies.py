@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.broker_returns import is_reserved, is_stopped_cleanly
 from kraft_audit.rules.columns.frame import SPREAD, NodeLists, coded, distinct, holders, ranges
 from kraft_audit.rules.columns.nodes import broker_states, is_up
@@ -84,12 +84,9 @@ def surely_beside(history: ClusterHistory, broker: int, stopped: Set[int], gone:
     return is_held & keeps_witnesses(history)
 
 
+@once_per_history
 def misplaced(history: ClusterHistory) -> tuple[Rows, Rows]:
     """Newest rows of partitions, and the broker of a replica there that is in a directory which the broker lacks."""
-    return history.known(f"misplaced by {PARTITION_CHANGES.name}", lambda: _misplaced(history))
-
-
-def _misplaced(history: ClusterHistory) -> tuple[Rows, Rows]:
     states = partition_states(history)
     rows = states.last_rows[states.exists[states.last_rows]]
     replicas, column = states.changes.lists["replicas"], states.changes.table["directories"]
@@ -132,6 +129,5 @@ def _is_sure(history: ClusterHistory, broker: int, *, is_stopped: bool) -> bool:
 def has_directory(history: ClusterHistory, broker: int, directory: str) -> bool:
     """Whether a broker's registration lists the directory that its replica is in; true where the log does not say."""
     known = broker_states(history).get(broker)
-    if known is None or not directory or is_reserved(directory) or not known.newest["log_dirs"]:
-        return True
-    return directory in known.newest["log_dirs"]
+    log_dirs = () if known is None else known.newest["log_dirs"]
+    return not directory or not log_dirs or is_reserved(directory) or directory in log_dirs

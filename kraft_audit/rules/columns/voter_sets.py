@@ -13,7 +13,7 @@ from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.static_voters import NamedVoters, declared_voters, voters_named_since
 from kraft_audit.quorum.voter_history import STATIC, static_set
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.captures import (
     captures_in_order,
     newest_round,
@@ -105,12 +105,9 @@ def reconfigurations(history: ClusterHistory) -> list[Change]:
     return own
 
 
+@once_per_history
 def _all_changes(history: ClusterHistory) -> list[Change]:
-    return history.known("voter changes", lambda: _voter_changes(history))
-
-
-def _voter_changes(history: ClusterHistory) -> list[Change]:
-    """A set's own row says what it replaced: the voters that stayed, and those that were removed.
+    """The changes of voter sets. A set's own row says what it replaced: the voters that stayed, and those removed.
 
     What a set replaced is unknown where nothing was captured of a part of the log before it: another may have stood
     there.
@@ -158,12 +155,9 @@ def canonical_changes(history: ClusterHistory) -> list[Change]:
     return [change for change in changes(history) if change.row["canonical"]]
 
 
+@once_per_history
 def current_set(history: ClusterHistory) -> TableRow | None:
     """The voter set in effect now: that at the end of the canonical log, or a static one of a later start."""
-    return history.known("current voters", lambda: _current_set(history))
-
-
-def _current_set(history: ClusterHistory) -> TableRow | None:
     newest = max(canonical_sets(history), key=itemgetter("from_offset"), default=None)
     if newest is None or newest["source"] != STATIC or newest["kraft_version"] or history.dialect != Dialect.KIP853:
         return newest

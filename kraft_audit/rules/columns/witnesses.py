@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.broker_returns import BrokerReturn, broker_returns, feature_levels, is_reserved
 from kraft_audit.rules.columns.frame import distinct
 from kraft_audit.rules.columns.log_batches import operation_ends
@@ -127,10 +127,10 @@ def witnesses(history: ClusterHistory, row: int) -> Witnesses:
     return walked.after[row - walked.first]
 
 
+@once_per_history
 def loss_events(history: ClusterHistory) -> list[LossEvent]:
     """Every loss event, in the order of the log."""
-    key = f"loss events by {PARTITION_CHANGES.name}"
-    return history.known(key, lambda: sorted(_loss_events(history), key=lambda e: (e.offset, e.topic, e.partition)))
+    return sorted(_loss_events(history), key=lambda e: (e.offset, e.topic, e.partition))
 
 
 def _loss_events(history: ClusterHistory) -> Iterator[LossEvent]:
@@ -161,6 +161,12 @@ def walked_partition(history: ClusterHistory, newest: int) -> WalkedPartition:
     return walks[newest]
 
 
+@once_per_history
+def _moved_rows(history: ClusterHistory) -> frozenset[int]:
+    """Rows of partitions where a replica is in another directory than before."""
+    return frozenset(moved_directories(history, partition_states(history)).tolist())
+
+
 class _Walk:
     """The witnesses of one partition, record by record."""
 
@@ -172,6 +178,8 @@ class _Walk:
         self.members: frozenset[int] = frozenset()
         self.leavings: dict[int, Leaving] = {}
         self.events: list[LossEvent] = []
+        self._settings = min_isr_settings(history)
+        self._moved = _moved_rows(history)
         self._levels = feature_levels(history, METADATA_VERSION_FEATURE)
         self._returns = broker_returns(history)
         self._offsets = history.known(
@@ -316,7 +324,7 @@ class _Walk:
         under its old broker epoch, before it registered (4.0.2).
         """
         states = self.states
-        if row not in self._directory_rows():
+        if row not in self._moved:
             return
         offset = int(states.from_offset[row])
         before, after = self._directories(row - 1), self._directories(row)
@@ -342,10 +350,6 @@ class _Walk:
         having = (row["log_dirs"] for row in rows if directory in row["log_dirs"])
         return next(having, () if newest is None else newest["log_dirs"])
 
-    def _directory_rows(self) -> frozenset[int]:
-        key = f"moved directories by {PARTITION_CHANGES.name}"
-        return self.history.known(key, lambda: frozenset(moved_directories(self.history, self.states).tolist()))
-
     def _directories(self, row: int) -> dict[int, str]:
         replicas, directories = self.states.nodes("replicas", row), self.states.value("directories", row) or []
         return dict(zip(replicas, directories, strict=False))
@@ -366,7 +370,7 @@ class _Walk:
 
     def _changed_minimums(self, row: int, after: int, before: int) -> list[MinIsrChange]:
         """Changes of min.insync.replicas that write no record of the partition, where somebody may leave by them."""
-        states, settings = self.states, min_isr_settings(self.history)
+        states, settings = self.states, self._settings
         has_row = states.partition[row] == 0 and not settings.is_other
         if has_row or self.members <= set(states.nodes("isr", row)):
             return []
@@ -420,7 +424,7 @@ class _Walk:
         partitions of a topic (getTopicEffectiveMinIsr); a leader counts its own (Partition.effectiveMinIsr)."""
         states = self.states
         wanted = int(states.effective_min_isr[row])
-        settings = min_isr_settings(self.history)
+        settings = self._settings
         if settings.is_other or states.partition[row] != 0:
             since = int(states.from_offset[row]) if offset is None else offset
             own = settings.of(states.topic(row), int(states.leader[row]), since)

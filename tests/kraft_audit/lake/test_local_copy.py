@@ -36,7 +36,9 @@ def numbers(table: DeltaTable) -> list[int]:
 def test_files_are_fetched_once(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
     whole = LocalCopy._fetched
-    monkeypatch.setattr(LocalCopy, "_fetched", lambda own, source, path: fetched.append(path) or whole(own, source, path))
+    monkeypatch.setattr(
+        LocalCopy, "_fetched", lambda own, source, path: fetched.append(path) or whole(own, source, path)
+    )
     copy = LocalCopy(lake.uri, "things")
     assert numbers(copy.of(lake.latest("things"))) == [0, 1, 2]
     assert numbers(copy.of(lake.latest("things"))) == [0, 1, 2]

@@ -41,7 +41,7 @@ def test_two_lists_of_a_row(compared: int, rows: list[tuple[list[int] | None, li
         assert union_sizes(left, right).tolist() == [len(set(a) | set(b)) for a, b in reported]
         assert differs(left, right).tolist() == [set(a) != set(b) for a, b in reported]
     assert holders(left, (1, 3)).tolist() == [bool({1, 3} & set(a)) for a, _ in reported]
-    assert [left.of(row) for row in range(len(left))] == [a for a, _ in reported]
+    assert left.of_rows(np.arange(len(left))) == [tuple(a) for a, _ in reported]
 
 
 @given(st.lists(st.tuples(NODES.filter(bool), st.booleans()), max_size=12), st.integers(0, 12), st.integers(0, 12))
@@ -56,7 +56,7 @@ def test_a_part_of_an_array_whose_nulls_cover_values(
     )
     lists = NodeLists(pa.chunked_array([whole.slice(start, count), whole]))
     reported = [[] if is_null else nodes for nodes, is_null in [*rows[start : start + count], *rows]]
-    assert [lists.of(row) for row in range(len(lists))] == reported
+    assert lists.of_rows(np.arange(len(lists))) == [tuple(nodes) for nodes in reported]
     assert lists.lengths.tolist() == [len(nodes) for nodes in reported]
     assert lists.values.tolist() == [node for nodes in reported for node in nodes]
 
