@@ -3,7 +3,7 @@
 One cluster of three controllers on an S3 server on loopback, which counts: as log dirs that were copied there, a file
 an object, and as `kraft-capture` ships them, an object an hour. The figures are requests for
 each replica, against what the project asks. Then two clusters whose log dirs are local and whose lake is in the store:
-the figures are requests of the second hour and of the twelfth, against three for each table of the lake and five more.
+the figures are requests of hours 2, 12 and 48, against three for each table of the lake and five more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ASKED_WITH_CHANGES = 10
 ASKED_WITHOUT = 4
 LAYOUTS = ("log dirs", "kraft-capture")
 LAKE = "lake"
-LAKE_HOURS = (2, 12)
+LAKE_HOURS = (2, 12, 48)
 LAKE_URI = "s3://lakes/lake"
 ASKED_A_TABLE, ASKED_BESIDE = 3, 5
 
