@@ -23,7 +23,7 @@ from deltalake.transaction import AddAction
 
 from kraft_audit.lake.data_files import DataFile, write_rows
 from kraft_audit.lake.delta_merges import DeltaMerges
-from kraft_audit.lake.joined_files import files_of_like_size, is_plain, join_files
+from kraft_audit.lake.joined_files import FilesChangedError, files_of_like_size, is_plain, join_files
 from kraft_audit.lake.lake import COMMIT_ATTEMPTS, NO_PROPERTIES, NO_VERSIONS, TABLE_PROPERTIES
 from kraft_audit.lake.lake_paths import ambiguous_part, first_outside, foreign_file, is_uri
 from kraft_audit.lake.local_copy import LocalCopy
@@ -228,8 +228,11 @@ class DeltaLake:
             joined = files_of_like_size(opened) if is_plain(opened) else []
         for files in joined:
             before = opened.version()
-            with self.writing(table, "its small files could not be joined"):
-                join_files(opened, self.uri, table, files)
+            try:
+                with self.writing(table, "its small files could not be joined"):
+                    join_files(opened, self.uri, table, files)
+            except FilesChangedError:
+                return  # another run joins them
             self._committed(table, before, NO_VERSIONS)
             opened = self.latest(table)
 

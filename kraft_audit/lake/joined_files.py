@@ -39,6 +39,10 @@ _PLAIN_READER: Final = 1
 """Readers of this protocol version take every row of every file: no deletion vectors, no renamed columns."""
 
 
+class FilesChangedError(InputError):
+    """Another run joined, or deleted from, the files that were to be joined."""
+
+
 @dataclass(frozen=True, slots=True)
 class SmallFile:
     """A data file of the newest version, with what its `remove` action says."""
@@ -96,7 +100,7 @@ def join_files(
 
 
 def _commit(table: DeltaTable, actions: Sequence[AddAction | RemoveAction], removed: Collection[str]) -> None:
-    """Commit right after a version that has all the files, or not at all. Raises InputError.
+    """Commit right after a version that has all the files, or not at all. Raises FilesChangedError, InputError.
 
     deltalake's own retries let a transaction pass that changes no row, also where another one has removed the files
     that it read: their rows would be there twice, or deleted ones again.
@@ -105,7 +109,7 @@ def _commit(table: DeltaTable, actions: Sequence[AddAction | RemoveAction], remo
     for attempt in range(COMMIT_ATTEMPTS):
         present = pa.table(table.get_add_actions()).column("path").to_pylist()
         if not set(removed) <= set(present):
-            raise InputError(table.table_uri, "another run changed files while they were joined: maintain again")
+            raise FilesChangedError(table.table_uri, "another run changed files while they were joined: maintain again")
         try:
             table.create_write_transaction(list(actions), "append", table.schema(), commit_properties=at_once)
         except CommitFailedError:

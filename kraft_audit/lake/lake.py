@@ -100,7 +100,8 @@ class Lake(Protocol):
     def join_small_files(self, table: str) -> None:
         """Make many small files of like size one, so that queries do not open more of them hour by hour.
 
-        No row changes. Raises InputError where another run changed the files meanwhile, or they cannot be written.
+        No row changes. Files that another run changes meanwhile are left to it. Raises InputError where they cannot be
+        read or written.
         """
 
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:

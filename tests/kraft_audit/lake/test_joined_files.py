@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -131,6 +132,24 @@ def test_hour_after_hour_leaves_few_files(lake: DeltaLake) -> None:
         counts.append(len(lake.file_sizes(TABLE)))
     assert max(counts) <= 2 * LIKE_FILES
     assert sorted(rows_of(lake).column("offset").to_pylist()) == [*range(4000), *range(4005, 4065)]
+
+
+def test_two_runs_that_join_at_once(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one leaves the files to the first, and reads what that left."""
+    slow, commit = DeltaLake(lake.uri), joined_files._commit
+
+    def commit_late(*arguments: Any) -> None:
+        monkeypatch.setattr(joined_files, "_commit", commit)
+        lake.join_small_files(TABLE)
+        commit(*arguments)
+
+    monkeypatch.setattr(joined_files, "_commit", commit_late)
+    with slow.reading_once():
+        slow.join_small_files(TABLE)
+        rows = pa.table({"cluster_id": ["c"], "offset": [4000], "late": [4]}, SCHEMA)
+        assert slow.append_rows(TABLE, rows, "test", 5)
+    assert len(lake.file_sizes(TABLE)) == 2
+    assert sorted(rows_of(lake).column("offset").to_pylist()) == list(range(4001))
 
 
 def test_files_of_other_sizes_and_large_ones_are_no_company(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
