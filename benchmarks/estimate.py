@@ -127,7 +127,7 @@ def estimate(fleet: Fleet, measured: Mapping[str, float], prices: Prices) -> Ite
     )
     tables, tasks = measured["tables_an_hour"], 3 * max(1.0, round(cores))
     yield (
-        "files before `lake maintain`",
+        "files that runs write",
         f"{tables * tasks:,.0f} an hour, {24 * tables * tasks:,.0f} a day",
         f"three tasks a core, {tables:.0f} tables that get rows",
     )

@@ -2,8 +2,8 @@
 
 Every hour each cluster's log grows by two batches, and a run plans, stages, commits and closes what is new, as in the
 pipeline, in this process. Logs are cleaned up to a snapshot as Kafka does it, so that a capture holds a week. Two lakes
-see the same hours: one is left alone, for its first days, the other is maintained once a day. What is compared is how
-many files there are, and how long the same questions take, of the same rows written at once too; 8,760 hours are a
+see the same hours: one is not maintained, for its first days, the other is once a day. What is compared is how many
+files there are, and how long the same questions take, of the same rows written at once too; 8,760 hours are a
 year: every thirtieth day is printed. The process's clock goes along, so that vacuum and Delta's own log forget as
 they do in a year.
 """

@@ -79,9 +79,9 @@ class DeltaLake:
     def reading_once(self) -> Iterator[None]:
         """Within it a table's log is read when the table is first asked for, and again after each commit to it.
 
-        Of a store each data file of a small table is fetched once. Another run may commit meanwhile. A commit that
-        rests on what has changed is refused, and then every table is read again. Every table is also read again once
-        `plans` has a commit of another run: the rows of its plan are in tables that may have been read before.
+        From an object store it fetches each data file of a small table once. Another run may commit meanwhile. A commit
+        that rests on what has changed is refused, and then every table is read again. Every table is also read again
+        once `plans` has a commit of another run: the rows of its plan are in tables that may have been read before.
         """
         if self._up_to_date is not None:
             yield
@@ -231,9 +231,12 @@ class DeltaLake:
             try:
                 with self.writing(table, "its small files could not be joined"):
                     join_files(opened, self.uri, table, files)
+                self._committed(table, before, NO_VERSIONS)
             except FilesChangedError:
-                return  # another run joins them
-            self._committed(table, before, NO_VERSIONS)
+                return  # another run changed these files: it joins the rest
+            finally:
+                if self._up_to_date is not None:  # committed or not, `opened` may be newer than what was looked at
+                    self._up_to_date.discard(table)
             opened = self.latest(table)
 
     def share_plan(self, number: int, planned: Sequence[tuple[int, str]]) -> dict[str, str]:

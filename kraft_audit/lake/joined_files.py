@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,7 +34,9 @@ ROWS_AT_ONCE: Final = 65_536
 """How many rows of a file are read, and then written, together."""
 SMALL_BYTES: Final = 1 << 20
 LIKE_FILES: Final = 4
-"""So many small files of like size make one: each row is then written again a few times, however many hours pass."""
+"""This many files of similar size are joined into one."""
+FILES_AT_ONCE: Final = 100
+"""A run reads so many files of a group at most: an old lake is joined by several runs."""
 _PLAIN_READER: Final = 1
 """Readers of this protocol version take every row of every file: no deletion vectors, no renamed columns."""
 
@@ -68,11 +70,11 @@ def small_files(table: DeltaTable, below_bytes: int) -> list[SmallFile]:
 
 
 def files_of_like_size(table: DeltaTable) -> list[list[SmallFile]]:
-    """The small files that are to be joined, those of like size together: within a power of LIKE_FILES."""
+    """Files below SMALL_BYTES in groups of sizes [4^k, 4^(k + 1)), if a group has LIKE_FILES or more."""
     by_size: dict[int, list[SmallFile]] = defaultdict(list)
     for file in small_files(table, SMALL_BYTES):
         by_size[int(math.log(max(1, file.size_bytes), LIKE_FILES))].append(file)
-    return [files for _, files in sorted(by_size.items()) if len(files) >= LIKE_FILES]
+    return [files[:FILES_AT_ONCE] for _, files in sorted(by_size.items()) if len(files) >= LIKE_FILES]
 
 
 def join_files(
@@ -80,9 +82,10 @@ def join_files(
 ) -> None:
     """Write the rows of the files into new ones, ordered by `columns` where some are named, in one transaction.
 
-    Raises what reading, writing and committing raise; then the table is as it was, and no new file is left.
+    Raises what reading, writing and committing raise. The table is then as it was and no new file is left, unless the
+    commit itself failed in an unknown way: it may have landed, so its files stay.
     """
-    folder = table_folder(lake_uri, name)
+    folder = table_folder(lake_uri, name, {file.path: file.size_bytes for file in files})
     schema = _schema_of(folder, files, pa.schema(table.schema().to_arrow()))
     writer = TableWriter(lake_uri, name, schema, f"joined-{table.version():08d}", JOINED_GROUP_BYTES)
     try:
@@ -90,28 +93,40 @@ def join_files(
             for batch in rows.to_batches(max_chunksize=ROWS_AT_ONCE):
                 writer.write(batch)
         written = writer.close()
-        now_ms = time.time_ns() // 1_000_000
-        adds = [AddAction(file.path, file.size_bytes, {}, now_ms, False, file.statistics) for file in written]
-        removes = [RemoveAction(file.path, False, now_ms, file.size_bytes, {}) for file in files]
-        _commit(table, [*adds, *removes], {file.path for file in files})
     except BaseException:
+        writer.abandon()
+        raise
+    now_ms = time.time_ns() // 1_000_000
+    adds = [AddAction(file.path, file.size_bytes, {}, now_ms, False, file.statistics) for file in written]
+    removes = [RemoveAction(file.path, False, now_ms, file.size_bytes, {}) for file in files]
+    try:
+        _commit(table, adds, removes)
+    except InputError:
         writer.abandon()
         raise
 
 
-def _commit(table: DeltaTable, actions: Sequence[AddAction | RemoveAction], removed: Collection[str]) -> None:
+def _commit(table: DeltaTable, adds: Sequence[AddAction], removes: Sequence[RemoveAction]) -> None:
     """Commit right after a version that has all the files, or not at all. Raises FilesChangedError, InputError.
+
+    A store may take a commit and lose its answer; the next attempt then finds the new files there. Any other error than
+    those two leaves open whether the commit landed.
 
     deltalake's own retries let a transaction pass that changes no row, also where another one has removed the files
     that it read: their rows would be there twice, or deleted ones again.
     """
     at_once = CommitProperties(max_commit_retries=0)
-    for attempt in range(COMMIT_ATTEMPTS):
-        present = pa.table(table.get_add_actions()).column("path").to_pylist()
-        if not set(removed) <= set(present):
+    added, removed = ({action.path for action in actions} for actions in (adds, removes))
+    for attempt in range(COMMIT_ATTEMPTS + 1):
+        present = set(pa.table(table.get_add_actions()).column("path").to_pylist())
+        if added and added <= present:
+            return
+        if not removed <= present:
             raise FilesChangedError(table.table_uri, "another run changed files while they were joined: maintain again")
+        if attempt == COMMIT_ATTEMPTS:
+            break
         try:
-            table.create_write_transaction(list(actions), "append", table.schema(), commit_properties=at_once)
+            table.create_write_transaction([*adds, *removes], "append", table.schema(), commit_properties=at_once)
         except CommitFailedError:
             time.sleep(min(0.05 * 2**attempt, 2.0))
             table.update_incremental()

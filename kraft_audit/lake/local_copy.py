@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from kraft_audit.lake.data_files import file_statistics, table_folder
+from kraft_audit.lake.joined_files import is_plain
 
 COPIED_BYTES_MAX: Final = 16 << 20
 """A larger table is read where it is: a query then fetches the columns and row groups that it needs."""
@@ -34,9 +35,11 @@ class LocalCopy:
         self._sizes: dict[str, int] = {}
 
     def of(self, opened: DeltaTable) -> DeltaTable:
-        """The copy of this version of the table, or the table itself where that is large."""
+        """The copy of this version of the table, or the table itself where that is large or needs Delta's reader."""
         if self._copy is not None and opened.version() == self._version:
             return self._copy
+        if not is_plain(opened):
+            return opened
         files = opened.get_add_actions(flatten=True)
         sizes = dict(zip(files.column("path").to_pylist(), files.column("size_bytes").to_pylist(), strict=True))
         if sum(sizes.values()) > COPIED_BYTES_MAX:

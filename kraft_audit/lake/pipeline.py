@@ -1,4 +1,4 @@
-"""A run: plan → stage → commit → close, then findings → risk.
+"""A run: plan → stage → commit → close, then findings → risk. Before it stages a new plan it joins small files.
 
 Each step is recorded once in the ledger, so that any run can finish the plan of any other. Findings and risk bring the
 gold tables up to the newest closed plan, whichever run closed it.
@@ -310,14 +310,16 @@ class Run:
         self.show(Step.CLOSE, f"plan {number} is abandoned" + ("" if is_first else ", by another run"), started)
 
     def _join_small_files(self) -> None:
-        """Before the tables are read and added to: what cannot be joined now stays as it is until the next run."""
+        """Join small files before staging. If a table fails, its files stay for the next run."""
         doing("joining small files")
         for table in LAKE_TABLES:
             try:
                 if self.lake.exists(table):
                     self.lake.join_small_files(table)
-            except InputError as problem:
-                self.progress(ProgressLine(Step.PLAN, str(problem), level="warning"))
+            except Exception as problem:  # of any library: nothing rests on it
+                why = " ".join(str(problem).split())[:300]
+                text = f"small files of {table} are not joined, and the run goes on: {why}"
+                self.progress(ProgressLine(Step.PLAN, text, level="warning"))
 
     def _findings(self) -> None:
         if self.gold is None:

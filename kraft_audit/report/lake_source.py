@@ -134,7 +134,7 @@ WHERE findings.cluster_id IN ({listed}) AND (
 )
 ORDER BY episodes.finding_id, episodes.from_ms, episodes.from_offset
 """
-"""The episodes that are not the one by which their finding is shown: seldom any."""
+"""Episodes other than the one that the finding's own row shows; most findings have none."""
 _READ_AND_CLOSED: Final = f"""
 SELECT read.cluster_id, read.plan, ended.at_ms
 FROM (

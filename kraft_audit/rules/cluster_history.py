@@ -168,7 +168,7 @@ class ClusterHistory:
         return name in self.tables
 
     def lacking(self, names: Iterable[str]) -> list[str]:
-        """Those of the tables that were not made."""
+        """The names among these that were not made."""
         return [name for name in names if not self.has(name)]
 
     def chunked_table(self, name: str) -> pa.Table:
@@ -266,7 +266,7 @@ def elr_level(history: ClusterHistory) -> int:
 
 
 def once_per_history(make: Callable[[ClusterHistory], _Value]) -> Callable[[ClusterHistory], _Value]:
-    """A function of a history alone, which is asked by many rules and answers once."""
+    """Decorator: compute the value once per history and keep it there. `make` must depend on nothing else."""
 
     @wraps(make)
     def answer(history: ClusterHistory) -> _Value:

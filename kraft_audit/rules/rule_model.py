@@ -34,6 +34,7 @@ class Severity(enum.StrEnum):
     rank: int
 
 
+# An attribute: findings are ordered and counted by it a million times.
 for _rank, _severity in enumerate(Severity):
     _severity.rank = _rank
 

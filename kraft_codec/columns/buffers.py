@@ -32,7 +32,7 @@ def addresses(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
 
 
 def run_kernel(name: str, *arguments: int | npt.NDArray[Any]) -> int:
-    """What a kernel of the decoder returns; an array is given to it as where it stands in memory."""
+    """Call a kernel of the decoder; an array is passed as the address of its first element."""
     return kernels()[name](*(address(each) if isinstance(each, np.ndarray) else each for each in arguments))
 
 
@@ -64,7 +64,7 @@ class Pieces:
         return [self.array(number, kind, count) for number, kind in enumerate(kinds)]
 
     def buffers(self, first: int, sizes_bytes: Sequence[int]) -> list[Any]:
-        """The first bytes of each piece from the first one on."""
+        """The first `sizes_bytes[i]` bytes of piece `first + i`."""
         return [self.buffer(number, size_bytes) for number, size_bytes in enumerate(sizes_bytes, first)]
 
     def buffer(self, number: int, size_bytes: int) -> Any:

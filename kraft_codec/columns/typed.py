@@ -114,7 +114,7 @@ class _Piece(NamedTuple):
 
 
 def _at_top(column: Column) -> Iterator[Column]:
-    """A column, or the fields of a struct, at any depth: what has a value for each record."""
+    """Columns with one value per record: the column itself, or the leaves of a struct."""
     if column.number >= 0:
         yield column
     else:
@@ -148,7 +148,7 @@ class _Plan:
             for column in _at_top(each)
             if column.number in self.may_be_missing & self.values.keys() - self.offsets.keys()
         ]
-        """The pieces of those of a fixed width, which have the field's default from the start."""
+        """(piece, field) of fixed-width columns that records may lack, prefilled with the field's default."""
         self.slots = np.array([piece.slot for piece in self.pieces], np.int64)
         self.validity_slots = np.array([_CELLS * number + COLUMN_VALIDITY_AT for number in self.validity], np.int64)
 

@@ -251,7 +251,7 @@ def join(directory: str, name: str) -> str:
 
 
 _LEAVING: Final = frozenset({"", ".", ".."})
-"""No name below a folder: a path with one leads elsewhere."""
+"""Names that make a path leave its folder."""
 
 
 def path_names(path: str) -> list[str]:

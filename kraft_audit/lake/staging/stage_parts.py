@@ -100,8 +100,8 @@ def deadline_s(minutes: int, cost_bytes: int) -> int:
 def write_manifest(data_uri: str, plan: int, part: str, rows: Sequence[ManifestRow]) -> list[ManifestRow]:
     """Leave the manifest of a part, unless another run has left one: the manifest that is there, is what counts.
 
-    An object store may take both, the later over the earlier. Both are whole; `Ledger.record_staged` decides. So it
-    does where another run has staged the plan meanwhile, and has deleted the folder.
+    An object store may take both, the later over the earlier. Both are whole; `Ledger.record_staged` decides. It
+    also decides if another run has meanwhile staged or abandoned the plan and deleted the folder.
     """
     name = f"{part}.jsonl"
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -135,7 +135,7 @@ def read_manifests(data_uri: str, plan: int) -> dict[str, list[ManifestRow]]:
     manifests: dict[str, list[ManifestRow]] = {}
     for info in folder.get_file_info(pafs.FileSelector("", allow_not_found=True)):
         if info.base_name.endswith(".jsonl") and not info.base_name.startswith("."):
-            # Another run that has staged the plan meanwhile deletes them.
+            # Another run that staged the plan may delete manifests while they are listed.
             with contextlib.suppress(FileNotFoundError), folder.open_input_file(info.path) as file:
                 manifests[info.base_name.removesuffix(".jsonl")] = list(_rows(file.read()))
     return manifests

@@ -163,7 +163,7 @@ def walked_partition(history: ClusterHistory, newest: int) -> WalkedPartition:
 
 @once_per_history
 def _moved_rows(history: ClusterHistory) -> frozenset[int]:
-    """Rows of partitions where a replica is in another directory than before."""
+    """Rows that assign directories, of partitions that had one which its broker has lost since."""
     return frozenset(moved_directories(history, partition_states(history)).tolist())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from kraft_audit.lake import joined_files
 from kraft_audit.lake.data_files import write_rows
@@ -119,19 +121,91 @@ def test_rows_that_came_meanwhile_stay(lake: DeltaLake) -> None:
     assert len(lake.file_sizes(TABLE)) == 2
 
 
-def test_hour_after_hour_leaves_few_files(lake: DeltaLake) -> None:
-    """Files of like size become one, so that their number grows as the digits of the hours do."""
-    counts = []
-    for hour in range(5, 65):
-        rows = pa.table({"cluster_id": ["c"], "offset": [4000 + hour], "late": [hour]}, SCHEMA)
+def test_hour_after_hour_leaves_few_files(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of similar size become one, so that rows are written again as often as the hours have digits."""
+    monkeypatch.setattr(joined_files, "SMALL_BYTES", 8 << 20)
+    counts, written = [], 0
+    texts = random.Random(7)  # noqa: S311  # rows that do not compress
+    for hour in range(5, 69):
+        names = [f"{texts.getrandbits(128):032x}" for _ in range(1000)]
+        rows = pa.table({"cluster_id": names, "offset": range(1000 * hour, 1000 * hour + 1000), "late": [1] * 1000})
         with lake.reading_once():
+            before = set(lake.open(TABLE).file_uris())
             lake.join_small_files(TABLE)
-            assert lake.append_rows(TABLE, rows, "test", hour)
+            after = {uri for uri in lake.open(TABLE).file_uris() if uri not in before}
+            written += sum(pq.read_metadata(uri).num_rows for uri in after)
+            assert lake.append_rows(TABLE, rows.cast(SCHEMA), "test", hour)
             assert lake.versions(TABLE, ["test"]) == [hour]
-            assert lake.query("SELECT count(*) AS n FROM things", TABLE)["n"].to_pylist() == [4000 + hour - 4]
+            assert lake.query("SELECT count(*) AS n FROM things", TABLE)["n"].to_pylist() == [4000 + 1000 * (hour - 4)]
         counts.append(len(lake.file_sizes(TABLE)))
-    assert max(counts) <= 2 * LIKE_FILES
-    assert sorted(rows_of(lake).column("offset").to_pylist()) == [*range(4000), *range(4005, 4065)]
+    assert max(counts) <= 3 * LIKE_FILES
+    assert written <= 4 * 68_000, "of 68,000 rows, each three times or so"
+    offsets = sorted(rows_of(lake).column("offset").to_pylist())
+    assert offsets == [*range(4000), *range(5000, 69_000)]
+
+
+def names_of(lake: DeltaLake) -> set[str]:
+    return {Path(uri).name for uri in lake.open(TABLE).file_uris()}
+
+
+def on_disk(lake: DeltaLake) -> set[str]:
+    return {path.name for path in Path(lake.table_uri(TABLE)).glob("*.parquet")}
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_a_commit_that_landed_and_then_failed_keeps_its_files(
+    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """What Delta does after a commit may fail: the table already names the new files."""
+    commit = DeltaTable.create_write_transaction
+
+    def commit_and_fail(*arguments: Any, **options: Any) -> None:
+        commit(*arguments, **options)
+        raise error
+
+    with lake.reading_once():
+        assert len(rows_in(lake)) == 4000
+        with monkeypatch.context() as patched:
+            patched.setattr(DeltaTable, "create_write_transaction", commit_and_fail)
+            with pytest.raises((InputError, KeyboardInterrupt)):
+                lake.join_small_files(TABLE)
+        assert sorted(rows_in(lake)) == list(range(4000))
+    assert len(names_of(lake)) == 1
+    assert sorted(rows_of(lake).column("offset").to_pylist()) == list(range(4000))
+
+
+@pytest.mark.parametrize("attempts", [1, 20])
+def test_a_commit_whose_answer_was_lost_is_known_again(
+    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch, attempts: int
+) -> None:
+    """The store says that there is such a commit: it is our own."""
+    monkeypatch.setattr(joined_files, "COMMIT_ATTEMPTS", attempts)
+    commit = DeltaTable.create_write_transaction
+
+    def commit_unheard(*arguments: Any, **options: Any) -> None:
+        commit(*arguments, **options)
+        raise CommitFailedError("there already")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_unheard)
+    join(lake)
+    assert len(names_of(lake)) == 1
+    assert sorted(rows_of(lake).column("offset").to_pylist()) == list(range(4000))
+
+
+def test_a_commit_that_failed_for_certain_leaves_no_file(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CommitFailedError("another commit came first")
+
+    monkeypatch.setattr(joined_files, "COMMIT_ATTEMPTS", 2)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    before = on_disk(lake)
+    with pytest.raises(InputError, match="2 attempts to commit joined files"):
+        join(lake)
+    assert on_disk(lake) == before
+
+
+def rows_in(lake: DeltaLake) -> list[int]:
+    return [int(value) for value in lake.query("SELECT offset FROM things", TABLE)["offset"].to_pylist()]
 
 
 def test_two_runs_that_join_at_once(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +222,8 @@ def test_two_runs_that_join_at_once(lake: DeltaLake, monkeypatch: pytest.MonkeyP
         slow.join_small_files(TABLE)
         rows = pa.table({"cluster_id": ["c"], "offset": [4000], "late": [4]}, SCHEMA)
         assert slow.append_rows(TABLE, rows, "test", 5)
-    assert len(lake.file_sizes(TABLE)) == 2
+    assert len(names_of(lake)) == 2
+    assert len(on_disk(lake)) == 4 + 2, "the second one deleted what it had written"
     assert sorted(rows_of(lake).column("offset").to_pylist()) == list(range(4001))
 
 

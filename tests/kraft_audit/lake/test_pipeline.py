@@ -104,12 +104,12 @@ def test_files_that_cannot_be_joined_now_stop_no_run(
     fleet: FleetSettings, without_spark: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(lake: DeltaLake, table: str) -> None:
-        raise InputError(lake.table_uri(table), "its small files could not be joined: no space left")
+        raise ValueError(f"{table} is not what it seems")
 
     monkeypatch.setattr(DeltaLake, "join_small_files", lost)
     lines: list[str] = []
     assert without_spark.run(fleet, lines=lines).exit_code == 0
-    assert sum("its small files could not be joined: no space left" in line for line in lines) > 10
+    assert sum("are not joined, and the run goes on" in line for line in lines) > 10
     assert [line.split()[0] for line in lines[-2:]] == ["commit", "close"]
 
 
@@ -403,7 +403,6 @@ def test_killed_at_any_moment_and_run_again(
 
 @pytest.mark.slow
 def test_another_lakes_key_is_refused(fleet: FleetSettings, without_spark: ModuleType) -> None:
-    from kraft_codec.errors import InputError
 
     without_spark.run(fleet)
     key_file = Path(fleet.redaction_key_file or "")

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from pyarrow.fs import FileSelector
 
 from kraft_audit.capture.plan import ClusterPlan, plan_from_json, plan_to_json
 from kraft_audit.lake.delta import DeltaLake
@@ -69,7 +71,14 @@ def test_a_manifest_is_written_while_another_run_stages_the_plan(
     lake, rows = str(tmp_path), [{"cluster_number": 1, "failure": None}]
     monkeypatch.setattr(stage_parts.os, "fsync", lambda _: stage_parts.forget_manifests(lake, 7))
     assert write_manifest(lake, 7, "00000", rows) == rows
+    monkeypatch.undo()
+    assert write_manifest(lake, 7, "00000", rows) == rows
+    listed = stage_parts.staging_folder(lake, 7)
+    gone = Mock(wraps=listed, get_file_info=Mock(return_value=listed.get_file_info(FileSelector(""))))
+    monkeypatch.setattr(stage_parts, "staging_folder", lambda *_: gone)
+    (tmp_path / "_staging" / "plan-00000007" / "00000.jsonl").unlink()
     assert read_manifests(lake, 7) == {}
+    gone.open_input_file.assert_called_once()
 
 
 class Jobs:
