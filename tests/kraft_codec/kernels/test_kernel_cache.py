@@ -236,11 +236,11 @@ def test_sixteen_processes_with_an_empty_cache_compile_once(folder: Path, projec
 @pytest.mark.ci
 def test_a_processor_without_the_instruction(small_log: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole decoder, compiled with tables in the place of the instruction."""
-    from kraft_codec.columns import batches
+    from kraft_codec.columns import batches, buffers
 
     expected = batches.index_batches(small_log)
     tables = native._load(native.compile_library(FACTORY.replace("instruction", "tables")))
-    monkeypatch.setattr(batches, "kernels", lambda: tables)
+    monkeypatch.setattr(buffers, "kernels", lambda: tables)
     monkeypatch.setattr(batches, "crc_tables", byte_tables)
     found = batches.index_batches(small_log)
     assert found.crc_ok.all()
