@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft_audit.replay.state_machines import TOPIC_RESOURCE
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.log_batches import CanonicalBatches, canonical_log
 from kraft_audit.tables.silver import PARTITION_CHANGES, SNAPSHOT, STATE_TABLES
 from kraft_audit.text.readable import HOUR_MS, is_time, moment_of
@@ -125,8 +125,8 @@ def _counted(
     rows = batch.filter(pa.array(is_canonical))
     offset, types = rows.column("offset").to_numpy(), rows.column("record_type").to_pylist()
     text = {name: _extracted(rows.column("record"), pattern) for name, pattern in FIELDS.items()}
-    topics = history.known("names of topics", lambda: _topic_names(history))
-    causes, brokers = history.known("causes by offset", lambda: _causes(history))
+    topics = _topic_names(history)
+    causes, brokers = _causes(history)
     topic = [
         resource if resource is not None else None if id_ is None else topics.get(id_, id_)
         for id_, resource in zip(text["topic_id"], text["resource"], strict=True)
@@ -159,10 +159,12 @@ def _joined(parts: Sequence[tuple[NumberColumn, ...]], width: int) -> list[Numbe
     return [column[order] for column in columns]
 
 
+@once_per_history
 def _topic_names(history: ClusterHistory) -> dict[str, str]:
     return {row["topic_id"]: row["topic"] for row in history.rows("topic_changes")}
 
 
+@once_per_history
 def _causes(history: ClusterHistory) -> tuple[dict[int, str], dict[int, str]]:
     """Why the record at an offset was written, and whose event it was, where a replayed table says so."""
     causes: dict[int, str] = {}

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.capture.plan import Identity, identity_of
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.batch_copies import STILL_HELD
 from kraft_audit.rules.columns.captures import captures_in_order, moment_number, order_in_doubt
 from kraft_audit.rules.columns.frame import numbered
@@ -122,7 +122,7 @@ def parted_logs(history: ClusterHistory) -> PartedLogs | None:
     """The branches of a history, by offset; None where its batches are not known."""
     if not history.has("batches"):
         return None
-    return history.known("parted logs", lambda: _parted_logs(history))
+    return _parted_logs(history)
 
 
 def is_log_ambiguous(history: ClusterHistory) -> bool:
@@ -174,6 +174,7 @@ def led_until(history: ClusterHistory, row: TableRow) -> int | None:
     return max((end for end in ends if end is not None), default=None)
 
 
+@once_per_history
 def _parted_logs(history: ClusterHistory) -> PartedLogs:
     batches = log_batches(history)
     held = batches.as_held(~batches.is_canonical)

@@ -3,9 +3,6 @@
 Each table is opened once, so that every page shows the same versions, and names them. Clusters are read a few dozen at
 a time. Where the table `findings` is missing, the findings of each cluster's newest plan are taken; where
 `partition_risk` is missing, exposure is computed from `exposure_changes`.
-
-A large cluster's whole history is more than a laptop holds. So of `partition_changes` only the newest row of each
-partition is read, and all rows of the few partitions with a ledger: `exposure_changes` says which were ever exposed.
 """
 
 # ruff: noqa: S608  # queries hold names of our own and quoted literals
@@ -17,12 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from kraft_audit.clusters import open_copies
@@ -35,13 +30,12 @@ from kraft_audit.lake.lake_paths import absolute, is_lake_folder, is_uri
 from kraft_audit.lake.ledger import READ_ROWS, Ledger
 from kraft_audit.lake.staging.archive_reading import LakeCluster, chosen_cluster, lake_clusters
 from kraft_audit.lake.staging.small_archives import SmallArchives
-from kraft_audit.lake.views import holding, last_captures, newest_plan_rows, query_of, rows_of_clusters
-from kraft_audit.picture.whole_picture import SPANS, DrawnApart
+from kraft_audit.lake.views import last_captures, newest_plan_rows, query_of, rows_of_clusters
+from kraft_audit.picture.whole_picture import DrawnApart
 from kraft_audit.recovery.may_i.permission_table import Permissions, ask_one
-from kraft_audit.replay.kernels.codes import IS_EXPOSED_SQL
 from kraft_audit.report.drawn_rows import DrawnRows
 from kraft_audit.report.lake_answer import lake_situation
-from kraft_audit.report.partition_exposure import PartitionKey, partitions_shown
+from kraft_audit.report.lake_partitions import NO_SPANS, by_cluster, partitions_of
 from kraft_audit.report.report_source import (
     AsOf,
     ClusterInput,
@@ -53,12 +47,11 @@ from kraft_audit.report.report_source import (
     rules_version,
 )
 from kraft_audit.report.stored_situations import newest_judged, stored_situations
-from kraft_audit.rules.cluster_history import CONTRACTS, JUDGED_CHANGES, ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import CONTRACTS, ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import path_read
 from kraft_audit.rules.rule_model import FindingState
 from kraft_audit.tables import FINDINGS_STAGED, INCIDENTS_STAGED
 from kraft_audit.tables.bronze import BATCHES, PLANS
-from kraft_audit.tables.contract import with_column
 from kraft_audit.tables.gold import (
     FINDING_EPISODES,
     FINDINGS,
@@ -68,7 +61,7 @@ from kraft_audit.tables.gold import (
     PARTITION_RISK,
 )
 from kraft_audit.tables.losses import LOSSES
-from kraft_audit.tables.silver import BROKER_CHANGES, EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
+from kraft_audit.tables.silver import EXPOSURE_CHANGES, PARTITION_CHANGES, REPLAYS
 from kraft_audit.text.readable import DAY_MS, timestamp_us
 from kraft_codec.errors import ChoiceError, InputError
 
@@ -90,42 +83,6 @@ OF_PARTITIONS: Final = (PARTITION_CHANGES.name, EXPOSURE_CHANGES.name)
 CLUSTERS_AT_ONCE: Final = 40
 REPORT_CLUSTERS_ASKED_MAX: Final = 100
 """Of each the archive is read and replayed, a tenth of a second at least."""
-_SAME: Final = "held.cluster_id = {0}.cluster_id AND held.topic_id = {0}.topic_id AND held.partition = {0}.partition"
-NEWEST_PARTITIONS: Final = """
-WITH held AS ({changes})
-SELECT {columns}, newest.first_change_ms, held.gone_at, coalesce(again.at_ms, held.timestamp_ms) AS gone_ms
-FROM (
-    SELECT cluster_id, topic_id, partition, max(from_offset) AS from_offset, min(timestamp_ms) AS first_change_ms
-    FROM held GROUP BY cluster_id, topic_id, partition
-) AS newest
-JOIN held
-ON {same} AND held.from_offset = newest.from_offset
-LEFT JOIN ({again}) AS again
-ON held.cluster_id = again.cluster_id AND held.gone_at = again.offset_after
-"""
-SHOWN_PARTITIONS: Final = """
-SELECT {columns}
-FROM (VALUES {shown}) AS shown (cluster_id, topic_id, partition)
-JOIN ({changes}) AS held
-ON {same}
-"""
-EXPOSURES: Final = """
-SELECT held.cluster_id, held.topic_id, held.partition, held.from_ms, coalesce(held.to_ms, again.at_ms) AS to_ms,
-    held.is_last_replica, held.is_offline, held.is_under_min_isr
-FROM (
-    SELECT *, timestamp_ms AS from_ms,
-        lead(timestamp_ms) OVER (PARTITION BY cluster_id, topic_id, partition ORDER BY from_offset) AS to_ms
-    FROM ({exposures}) AS exposures
-) AS held
-LEFT JOIN ({again}) AS again
-ON held.cluster_id = again.cluster_id AND held.gone_at = again.offset_after
-WHERE {is_exposed}
-"""
-# A partition that was gone when a history gap ended has no change there: brokers of the snapshot date that moment.
-SNAPSHOT_TIMES: Final = """
-SELECT cluster_id, from_offset + 1 AS offset_after, min(timestamp_ms) AS at_ms
-FROM ({brokers}) AS brokers GROUP BY cluster_id, from_offset
-"""
 OTHER_EPISODES: Final = """
 SELECT episodes.* FROM finding_episodes AS episodes
 JOIN findings ON findings.finding_id = episodes.finding_id AND findings.cluster_id = episodes.cluster_id
@@ -144,7 +101,6 @@ FROM (
 JOIN (SELECT plan, max(at_ms) AS at_ms FROM plans WHERE event = '{CLOSED}' GROUP BY plan) AS ended
 ON read.plan = ended.plan
 """  # our own words
-NO_SPANS: Final = pa.schema([("topic_id", pa.string()), ("partition", pa.int32()), *SPANS]).empty_table()
 
 
 class LakeSource:
@@ -284,7 +240,7 @@ class LakeSource:
     def _read(self, ids: Sequence[str], names: Mapping[str, str]) -> Iterator[ClusterInput]:
         listed = ", ".join(map(sql_text, ids))
         tables: dict[str, dict[str, pa.Table]] = {
-            name: _by_cluster(self._query(query(self._view(name), listed)))
+            name: by_cluster(self._query(query(self._view(name), listed)))
             for name, query in HISTORY.items()
             if name in self._tables
         }
@@ -292,7 +248,7 @@ class LakeSource:
         findings = self._findings(listed) if FINDINGS.name in self._tables else self._judged(listed, "held.*")
         incidents = self._incidents(listed)
         exposed = self._exposed(listed)
-        partitions = self._partitions(listed)
+        partitions = partitions_of(self._query, self._closed, listed)
         tables[PARTITION_CHANGES.name] = {id_: known.changes for id_, known in partitions.items()}
         for id_ in ids:
             own_tables: dict[str, pa.Table] = {
@@ -382,29 +338,6 @@ class LakeSource:
             exposed[row["cluster_id"]][row["day"].toordinal() * DAY_MS - _EPOCH_MS] = row["minutes"]
         return exposed
 
-    def _partitions(self, listed: str) -> dict[str, _Partitions]:
-        """The partitions of these clusters, a list of quoted ids."""
-        changes, exposures, brokers = (
-            rows_of_clusters(holding(table.name, lambda name: name, self._closed), listed)
-            for table in (PARTITION_CHANGES, EXPOSURE_CHANGES, BROKER_CHANGES)
-        )
-        again = SNAPSHOT_TIMES.format(brokers=brokers)
-        spans = _by_cluster(self._query(EXPOSURES.format(exposures=exposures, again=again, is_exposed=IS_EXPOSED_SQL)))
-        columns = ", ".join(f"held.{name}" for name in ("cluster_id", *JUDGED_CHANGES.names))
-        names = {"changes": changes, "columns": columns}
-        newest = _by_cluster(self._query(NEWEST_PARTITIONS.format(again=again, same=_SAME.format("newest"), **names)))
-        partitions = {id_: _Partitions(id_, table, spans.get(id_, NO_SPANS)) for id_, table in newest.items()}
-        shown = ", ".join(
-            f"({sql_text(id_)}, {sql_text(topic_id)}, {partition})"
-            for id_, known in partitions.items()
-            for topic_id, partition in sorted(known.shown)
-        )
-        if shown:
-            query = SHOWN_PARTITIONS.format(shown=shown, same=_SAME.format("shown"), **names)
-            for id_, rows in _by_cluster(self._query(query)).items():
-                partitions[id_].show(rows)
-        return partitions
-
     def _committed_ms(self, name: str) -> int | None:
         with self._lake.reading(name):
             history = self._tables[name].history(1)
@@ -435,16 +368,6 @@ def _let_go(inputs: list[ClusterInput]) -> Iterator[ClusterInput]:
         yield inputs.pop()
 
 
-def _by_cluster(table: pa.Table) -> dict[str, pa.Table]:
-    """The rows of each cluster, in one sort."""
-    table = table.sort_by("cluster_id")
-    ids = table["cluster_id"].to_pylist()
-    starts = [place for place, id_ in enumerate(ids) if place == 0 or ids[place - 1] != id_]
-    return {
-        ids[start]: table.slice(start, end - start).combine_chunks() for start, end in pairwise([*starts, len(ids)])
-    }
-
-
 def _labels(row: Mapping[str, str | None] | None) -> dict[str, str]:
     return {} if row is None else {label: value for label in LABELS if (value := row[label]) is not None}
 
@@ -456,46 +379,4 @@ def _is_read(captures: pa.Table) -> bool:
 
 
 def _rows_by_cluster(table: pa.Table) -> dict[str, list[TableRow]]:
-    return {id_: rows.to_pylist() for id_, rows in _by_cluster(table).items()}
-
-
-class _Partitions:
-    """The rows of one cluster's `partition_changes` that pages show, and when its partitions were exposed.
-
-    Made from the newest row of each partition; `shown` are the partitions of which `show` takes all rows.
-    """
-
-    def __init__(self, cluster_id: str, newest: pa.Table, exposed_spans: pa.Table) -> None:
-        self.exposed_spans = exposed_spans
-        self.first_change_ms = pc.min(newest["first_change_ms"]).as_py()
-        self._ended = _ended(newest)
-        last = newest.filter(newest["gone_at"].is_null()).select(JUDGED_CHANGES.names)
-        self.changes = pa.concat_tables([last, self._ended])
-        history = ClusterHistory(cluster_id, {PARTITION_CHANGES.name: self.changes})
-        self.shown = set(partitions_shown(history, frozenset(_keys(exposed_spans))))
-
-    def show(self, rows: pa.Table) -> None:
-        """Replaces the newest rows of the shown partitions by all of their rows."""
-        others = pa.array([key not in self.shown for key in _keys(self.changes)], pa.bool_())
-        ended = pa.array([key in self.shown for key in _keys(self._ended)], pa.bool_())
-        whole = rows.select(JUDGED_CHANGES.names)
-        self.changes = pa.concat_tables([self.changes.filter(others), self._ended.filter(ended), whole])
-
-
-def _keys(rows: pa.Table) -> Iterator[PartitionKey]:
-    return zip(rows["topic_id"].to_pylist(), rows["partition"].to_pylist(), strict=True)
-
-
-def _ended(newest: pa.Table) -> pa.Table:
-    """One more row for each partition that was gone when a history gap ended: it no longer exists from there on."""
-    gone = newest.filter(newest["gone_at"].is_valid())
-    changes = {
-        "from_offset": pc.subtract(gone["gone_at"], 1),
-        "timestamp_ms": gone["gone_ms"],
-        "exists": pa.repeat(False, gone.num_rows),
-        "cause": pa.repeat("snapshot", gone.num_rows),
-    }
-    rows = gone.select(JUDGED_CHANGES.names)
-    for name, values in changes.items():
-        rows = with_column(rows, name, values)
-    return rows
+    return {id_: rows.to_pylist() for id_, rows in by_cluster(table).items()}

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.rule_model import Case, Scope
 
 AT_OFFSET: Final = frozenset({"KQ001", "KQ002", "KQ012", "KQ017", "KQ022", "KP013", "KV005", "KV006"})
@@ -43,13 +43,14 @@ def _directory(history: ClusterHistory, case: Case, kind: str, node_id: int) -> 
     """The directory id of the disk that a case is about, else of the voter, else of the node's newest capture."""
     if kind == "node" and case.directory_id is not None:
         return case.directory_id
-    directories = history.known("directories", lambda: _directories(history))
+    directories = _directories(history)
     path = case.evidence[0].path if kind == "node" and len(case.evidence) else None
     return (
         directories.get((node_id, path)) or directories.get((node_id, kind)) or directories.get((node_id, "node")) or ""
     )
 
 
+@once_per_history
 def _directories(history: ClusterHistory) -> dict[tuple[int, str | None], str]:
     directories: dict[tuple[int, str | None], str] = {}
     rows = sorted(history.rows("captures"), key=lambda row: (row["capture_number"], row["captured_at_ms"]))

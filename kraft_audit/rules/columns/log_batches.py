@@ -159,7 +159,7 @@ def canonical_log(history: ClusterHistory) -> CanonicalBatches:
 def replayed_log(history: ClusterHistory) -> CanonicalBatches:
     """The canonical log; where the last captures have none, the batches of the epochs that were replayed before."""
     log = canonical_log(history)
-    return log if len(log.base_offset) else history.known("replayed log", lambda: _replayed_log(history))
+    return log if len(log.base_offset) else _replayed_log(history)
 
 
 def _holders(history: ClusterHistory, table: pa.Table, rows: Rows) -> tuple[tuple[Identity, ...], BatchHolders]:
@@ -283,6 +283,7 @@ def _until_log_began_after(history: ClusterHistory, batches: LogBatches) -> Batc
     return batches.holders.ended(held, until)
 
 
+@once_per_history
 def _replayed_log(history: ClusterHistory) -> CanonicalBatches:
     batches = log_batches(history)
     is_led, _ = led_as_known(history, batches.base_offset, batches.leader_epoch)

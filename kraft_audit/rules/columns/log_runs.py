@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.capture.log_facts import LOG_RUNS
 from kraft_audit.capture.plan import Identity, identity_of
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.batch_copies import STILL_HELD, BatchHolders, joined
 from kraft_audit.rules.columns.captures import moment_number
 from kraft_audit.tables.number_arrays import Rows
@@ -74,11 +74,12 @@ class BatchSpans:
 
 def runs_of(history: ClusterHistory, capture: Mapping[str, Any]) -> Sequence[TableRow]:
     """What one captured log holds; an archive names the disk, and not where it was read."""
-    runs = history.known("runs by capture", lambda: _runs_by_capture(history))
+    runs = _runs_by_capture(history)
     place, disk = _place(capture), _disk(capture)
     return runs.get(place if place in runs else disk, [])
 
 
+@once_per_history
 def _runs_by_capture(history: ClusterHistory) -> dict[tuple[Any, ...], list[TableRow]]:
     runs: dict[tuple[Any, ...], list[TableRow]] = defaultdict(list)
     for row in history.rows(LOG_RUNS.name):

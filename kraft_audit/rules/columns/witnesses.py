@@ -162,6 +162,11 @@ def walked_partition(history: ClusterHistory, newest: int) -> WalkedPartition:
 
 
 @once_per_history
+def _return_offsets(history: ClusterHistory) -> list[int]:
+    return [each.offset for each in broker_returns(history)]
+
+
+@once_per_history
 def _moved_rows(history: ClusterHistory) -> frozenset[int]:
     """Rows that assign directories, of partitions that had one which its broker has lost since."""
     return frozenset(moved_directories(history, partition_states(history)).tolist())
@@ -182,9 +187,7 @@ class _Walk:
         self._moved = _moved_rows(history)
         self._levels = feature_levels(history, METADATA_VERSION_FEATURE)
         self._returns = broker_returns(history)
-        self._offsets = history.known(
-            f"offsets of returns by {PARTITION_CHANGES.name}", lambda: [each.offset for each in self._returns]
-        )
+        self._offsets = _return_offsets(history)
 
     def walked(self) -> WalkedPartition:
         states, after = self.states, []

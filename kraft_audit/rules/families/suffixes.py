@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from kraft_audit.capture.plan import identity_of
-from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.batch_copies import STILL_HELD
 from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.frame import distinct
@@ -132,7 +132,7 @@ def _doubt(history: ClusterHistory, batches: HeldBatches, log: CanonicalBatches,
 
     Raft's argument against it fails where a voter forgot its log or its vote, or a disk was altered.
     """
-    if (contradiction := history.known("commits in doubt", lambda: _contradiction(history))) is not None:
+    if (contradiction := _contradiction(history)) is not None:
         return contradiction
     first = rows[0]
     epoch, offset = int(batches.leader_epoch[first]), int(batches.base_offset[first])
@@ -142,6 +142,7 @@ def _doubt(history: ClusterHistory, batches: HeldBatches, log: CanonicalBatches,
     return None
 
 
+@once_per_history
 def _contradiction(history: ClusterHistory) -> str | None:
     """What is open and shows that a voter forgot, or that a disk was altered."""
     for rule_id, judge in IN_DOUBT.items():
