@@ -78,13 +78,18 @@ class Group:
 
 def main(arguments: list[str]) -> int:
     folder = Path(arguments[0]) if arguments else ROOT / "dist"
+    return write_program(folder, VERSIONS)
+
+
+def write_program(folder: Path, versions: Sequence[str]) -> int:
+    """Write the one file for these Pythons beside the platform's wheel; returns the exit code."""
     wheels = sorted(folder.glob("kraft_audit-*-manylinux*.whl"))
     if len(wheels) != 1:
         print(f"no {NAME}: {folder} has no platform's wheel", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as place:
         try:
-            fetched = {version: fetch(version, Path(place, version)) for version in VERSIONS}
+            fetched = {version: fetch(version, Path(place, version)) for version in versions}
         except subprocess.CalledProcessError as failure:
             print(f"no {NAME}: {failure.stderr.strip()}", file=sys.stderr)
             return 1
