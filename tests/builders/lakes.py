@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -85,7 +85,7 @@ def copied_lake(lake: Path, folder: Path) -> DeltaLake:
 
 def write_fleet(
     folder: Path,
-    clusters: dict[str, list[Path | str]],
+    clusters: Mapping[str, Sequence[Path | str]],
     lake: str = "lake",
     file: str = "fleet.yaml",
     defaults: dict[str, str] | None = None,
@@ -168,7 +168,7 @@ def rows_of() -> Callable[..., list[str]]:
     return rows
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def lake_hash() -> Callable[..., dict[str, str]]:
     """One hash a table over its sorted rows: equal hashes are equal tables."""
 

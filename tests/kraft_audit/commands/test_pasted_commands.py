@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,15 @@ QUESTIONS = (
     *("quorum", "rescue --plan", "rescue --plan --gone 1,2", "upgrade-check --to 4.4", "upgrade-check --to 3.5"),
     *(f"may-i {action} {node}" for action in ("start", "wipe", "scale-in", "remove") for node in (1, 3, 11, 13)),
 )
+USUAL = ("divergence", "elr-06-kill-13-last-replica", "jbod", "static-to-dynamic-upgrade", "uncommitted-voter-change")
+"""Samples whose commands differ most: quorums and replicas that are lost, directories, voters that change."""
 Words = tuple[str, ...]
+
+
+def each_sample() -> Iterator[Any]:
+    for sample in sorted(SAMPLES.glob("*.tgz")):
+        marks = [] if sample.stem in USUAL else [pytest.mark.long]
+        yield pytest.param(sample, id=sample.name, marks=[pytest.mark.slow, *marks])
 
 
 class Screen(io.StringIO):
@@ -71,8 +80,7 @@ def words_of(command: str) -> Words:
     return tuple(shlex.split(command))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.tgz")), ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", list(each_sample()))
 def test_a_broken_command_is_pasted_as_the_same_command(
     printed: Callable[[str, Path, io.StringIO], str], sample: Path
 ) -> None:
@@ -96,8 +104,7 @@ def shown_command(shown: str, command: str) -> str:
     return found[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.tgz")), ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", list(each_sample()))
 def test_a_restore_kit_on_a_terminal_is_the_same_script(
     printed: Callable[[str, Path, io.StringIO], str], sample: Path
 ) -> None:

@@ -31,27 +31,44 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_codec.errors import InputError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.lakes import CLUSTERS, captures_of, replace_live
+from tests.builders.lakes import CLUSTERS, captures_of, replace_live, write_fleet
 from tests.builders.readings import as_tables, bronze_rows
 
 MakeFleet = Callable[..., FleetSettings]
 CopyAged = Callable[[Path, Path], None]
 Rows = Callable[..., list[str]]
 Hashes = Callable[..., dict[str, str]]
+Clusters = dict[str, list[Path | str]]
 
 TABLES = ("captures", "node_cards", "batches", "records", "archive", "decode_errors", "files")
 
 
-@pytest.fixture
-def logs(small_corpus: Path, tmp_path: Path, copy_aged: CopyAged) -> Path:
+@pytest.fixture(scope="module")
+def logs(small_corpus: Path, tmp_path_factory: pytest.TempPathFactory, copy_aged: CopyAged) -> Path:
+    folder = tmp_path_factory.mktemp("logs")
     for name in CLUSTERS:
-        copy_aged(small_corpus / name, tmp_path / "logs" / name)
-    return tmp_path / "logs"
+        copy_aged(small_corpus / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clusters(logs: Path) -> Clusters:
+    return {name: [logs / name] for name in CLUSTERS}
 
 
 @pytest.fixture
-def fleet(logs: Path, make_fleet: MakeFleet) -> FleetSettings:
-    return make_fleet({name: [logs / name] for name in CLUSTERS})
+def fleet(clusters: Clusters, make_fleet: MakeFleet) -> FleetSettings:
+    return make_fleet(clusters)
+
+
+@pytest.fixture(scope="module")
+def expected(
+    clusters: Clusters, tmp_path_factory: pytest.TempPathFactory, without_spark: ModuleType, lake_hash: Hashes
+) -> dict[str, str]:
+    """The tables of a run that nothing disturbed."""
+    fleet = write_fleet(tmp_path_factory.mktemp("undisturbed"), clusters)
+    assert without_spark.run(fleet).exit_code == 0
+    return lake_hash(fleet.lake)
 
 
 @pytest.mark.slow
@@ -76,12 +93,10 @@ def test_tables_hold_what_analyze_gives(fleet: FleetSettings, without_spark: Mod
 @pytest.mark.slow
 @pytest.mark.parametrize("tasks", [1, pytest.param(2, marks=pytest.mark.long), 16])
 def test_any_number_of_tasks_gives_the_same_tables(
-    tasks: int, fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes
+    tasks: int, fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes, expected: dict[str, str]
 ) -> None:
-    without_spark.run(fleet)
-    second = fleet.model_copy(update={"lake": f"{fleet.lake}-{tasks}"})
-    assert without_spark.run(second, stage=without_spark.stager(second, tasks)).failed == {}
-    assert lake_hash(second.lake) == lake_hash(fleet.lake)
+    assert without_spark.run(fleet, stage=without_spark.stager(fleet, tasks)).failed == {}
+    assert lake_hash(fleet.lake) == expected
 
 
 @pytest.mark.slow
@@ -114,7 +129,9 @@ def test_files_that_cannot_be_joined_now_stop_no_run(
 
 
 @pytest.mark.slow
-def test_steps_by_themselves(fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes) -> None:
+def test_steps_by_themselves(
+    fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes, expected: dict[str, str]
+) -> None:
     lines: list[str] = []
     for step in (Step.CLOSE, Step.PLAN, Step.PLAN, Step.COMMIT, Step.STAGE, Step.STAGE, Step.COMMIT):
         without_spark.run(fleet, only=step, lines=lines)
@@ -128,10 +145,7 @@ def test_steps_by_themselves(fleet: FleetSettings, without_spark: ModuleType, la
     open_hashes = lake_hash(fleet.lake)
     assert len(set(open_hashes.values())) == 1, "rows of an open plan are in no view"
     without_spark.run(fleet, only=Step.CLOSE, lines=lines)
-    stepped = lake_hash(fleet.lake)
-    whole = fleet.model_copy(update={"lake": fleet.lake + "-whole"})
-    without_spark.run(whole)
-    assert stepped == lake_hash(whole.lake)
+    assert lake_hash(fleet.lake) == expected
 
 
 @pytest.fixture(params=["small_corpus", pytest.param("corpus", marks=pytest.mark.long)])
@@ -193,36 +207,36 @@ def test_a_live_dir_that_grows_and_is_cut(
 
 @pytest.mark.slow
 def test_one_hostile_cluster_among_good_ones(
-    logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, lake_hash: Hashes, tmp_path: Path
-) -> None:
-    good: dict[str, list[Path | str]] = {name: [logs / name] for name in CLUSTERS}
-    expected = make_fleet(good, lake="good")
-    assert without_spark.run(expected).exit_code == 0
+    logs: Path, clusters: Clusters, make_fleet: MakeFleet, without_spark: ModuleType, lake_hash: Hashes,
+    tmp_path: Path, expected: dict[str, str],
+) -> None:  # fmt: skip
     (tmp_path / "bad.tgz").write_bytes(os.urandom(1000))
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "fifo")
-    hostile: dict[str, list[Path | str]] = {
+    hostile: Clusters = {
         "missing": [tmp_path / "nowhere"], "archive": [tmp_path / "bad.tgz"], "loop": [tmp_path / "loop"],
         "empty": [tmp_path / "empty"], "fifo": [tmp_path / "fifo"], "newline": [tmp_path / "a\nb"],
         "pattern": [tmp_path / "no*where"], "again": [logs / CLUSTERS[0]],
     }  # fmt: skip
-    fleet = make_fleet({**good, **hostile}, lake="mixed")
+    fleet = make_fleet({**clusters, **hostile})
     result = without_spark.run(fleet)
     assert result.exit_code == 3
     assert result.failed.keys() == hostile.keys()
     assert all("\n" not in why for why in result.failed.values())
     assert "is that of mini-3.9.2" in result.failed["again"]
-    assert lake_hash(fleet.lake) == lake_hash(expected.lake)
+    assert lake_hash(fleet.lake) == expected
 
 
 @pytest.mark.slow
 def test_a_cluster_that_changes_while_it_is_read_is_left_out(
-    fleet: FleetSettings, logs: Path, without_spark: ModuleType, rows_of: Rows
+    logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, rows_of: Rows, tmp_path: Path
 ) -> None:
     """Its bytes are cut between plan and stage: nothing of it is committed, the others are, the next run reads it."""
+    shutil.copytree(logs, tmp_path / "logs")
+    fleet = make_fleet({name: [tmp_path / "logs" / name] for name in CLUSTERS})
     without_spark.run(fleet, only=Step.PLAN)
-    (log,) = sorted((logs / "divergence").glob("10-*/node-1/__cluster_metadata-0/*0.log"))
+    (log,) = sorted((tmp_path / "logs" / "divergence").glob("10-*/node-1/__cluster_metadata-0/*0.log"))
     whole = log.read_bytes()
     log.write_bytes(whole[:1000])
     lines: list[str] = []
@@ -260,12 +274,9 @@ def program(script: Path, fleet_file: Path, failpoint: str | None = None) -> sub
 
 @pytest.mark.ci
 def test_killed_at_every_boundary_and_run_again(
-    logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path, lake_hash: Hashes
-) -> None:
-    clusters = {name: [logs / name] for name in CLUSTERS}
-    undisturbed = make_fleet(clusters, lake="undisturbed")
-    without_spark.run(undisturbed)
-    expected = lake_hash(undisturbed.lake)
+    clusters: Clusters, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path,
+    lake_hash: Hashes, expected: dict[str, str],
+) -> None:  # fmt: skip
     for number, failpoint in enumerate(FAILPOINTS):
         fleet = make_fleet(clusters, lake=f"lake-{number}", file=f"{number}.yaml")
         killed = program(script, tmp_path / f"{number}.yaml", failpoint)
@@ -280,29 +291,24 @@ def test_killed_at_every_boundary_and_run_again(
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", [0, *(pytest.param(more, marks=pytest.mark.long) for more in (1, 2))])
 def test_runs_at_once(
-    attempt: int, logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path,
-    lake_hash: Hashes,
+    attempt: int, clusters: Clusters, make_fleet: MakeFleet, script: Path, tmp_path: Path,
+    lake_hash: Hashes, expected: dict[str, str],
 ) -> None:  # fmt: skip
-    clusters = {name: [logs / name] for name in CLUSTERS}
-    alone = make_fleet(clusters, lake="alone")
-    without_spark.run(alone)
     fleet = make_fleet(clusters, lake="shared", file="shared.yaml")
     programs = [program(script, tmp_path / "shared.yaml") for _ in range(2 + attempt)]
     reported = [program.communicate(timeout=120) for program in programs]
     assert [program.returncode for program in programs] == [0] * len(programs), reported
-    assert lake_hash(fleet.lake) == lake_hash(alone.lake)
+    assert lake_hash(fleet.lake) == expected
     assert all(json.loads(out)["failed"] == {} for out, _ in reported)
 
 
 @pytest.mark.slow
 def test_runs_interleaved_in_one_process(
-    fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes, make_fleet: MakeFleet, logs: Path
+    fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes, expected: dict[str, str]
 ) -> None:
     """Threads that meet at the same steps: whoever records a step first, all commit the same files."""
     from threading import Barrier
 
-    alone = make_fleet({name: [logs / name] for name in CLUSTERS}, lake="alone")
-    without_spark.run(alone)
     barrier = Barrier(3, timeout=60)
     without_spark.run(fleet, only=Step.PLAN)
 
@@ -314,7 +320,7 @@ def test_runs_interleaved_in_one_process(
     with ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda _: without_spark.run(fleet, stage=staged), range(3)))
     assert [result.failed for result in results] == [{}, {}, {}]
-    assert lake_hash(fleet.lake) == lake_hash(alone.lake)
+    assert lake_hash(fleet.lake) == expected
     manifest = Ledger(DeltaLake(fleet.lake)).manifest(1)
     for table in TABLES:
         added = DeltaLake(fleet.lake).open(table).file_uris()
@@ -326,11 +332,9 @@ def test_runs_interleaved_in_one_process(
 @pytest.mark.parametrize("steps", [(Step.PLAN,), (Step.PLAN, Step.STAGE), tuple(Step)])
 def test_another_run_overtakes_while_this_one_plans(
     when: str, steps: tuple[Step, ...], fleet: FleetSettings, without_spark: ModuleType, lake_hash: Hashes,
-    make_fleet: MakeFleet, logs: Path, monkeypatch: pytest.MonkeyPatch,
+    expected: dict[str, str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Whatever the other gets done between any two looks at the ledger, each batch is planned once."""
-    alone = make_fleet({name: [logs / name] for name in CLUSTERS}, lake="alone")
-    without_spark.run(alone)
     plan_fleet, overtaken = run_module.plan_fleet, False
 
     def slow_plan(*arguments: Any) -> Any:
@@ -346,18 +350,15 @@ def test_another_run_overtakes_while_this_one_plans(
     result = without_spark.run(fleet)
     assert result.failed == {}
     assert Ledger(DeltaLake(fleet.lake)).status() == PlanStatus(1, 1, (), ClosedPlans(1))
-    assert lake_hash(fleet.lake) == lake_hash(alone.lake)
+    assert lake_hash(fleet.lake) == expected
 
 
 @pytest.mark.ci
 def test_no_room_at_any_write(
-    logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path, lake_hash: Hashes
-) -> None:
+    clusters: Clusters, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path,
+    lake_hash: Hashes, expected: dict[str, str],
+) -> None:  # fmt: skip
     """No file may grow beyond a limit that grows: the run fails at one write after the other, and loses nothing."""
-    clusters = {name: [logs / name] for name in CLUSTERS}
-    undisturbed = make_fleet(clusters, lake="undisturbed")
-    without_spark.run(undisturbed)
-    expected = lake_hash(undisturbed.lake)
     fleet = make_fleet(clusters, file="full.yaml")
     failed = 0
     for limit_bytes in (0, 400, 1000, 2000, 4000, 5000, 6000, 7000, 8000, 10_000, 12_000, 16_000, 24_000):
@@ -378,15 +379,14 @@ def test_no_room_at_any_write(
 
 @pytest.mark.ci
 def test_killed_at_any_moment_and_run_again(
-    logs: Path, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path, lake_hash: Hashes
-) -> None:
+    clusters: Clusters, make_fleet: MakeFleet, without_spark: ModuleType, script: Path, tmp_path: Path,
+    lake_hash: Hashes, expected: dict[str, str],
+) -> None:  # fmt: skip
     """KRAFT_AUDIT_KILLS says how often; the moments are spread evenly over a run, with a little chance."""
-    clusters = {name: [logs / name] for name in CLUSTERS}
-    undisturbed = make_fleet(clusters, lake="undisturbed", file="undisturbed.yaml")
+    make_fleet(clusters, lake="undisturbed", file="undisturbed.yaml")
     started = time.monotonic()
     assert program(script, tmp_path / "undisturbed.yaml").wait(120) == 0
     lasts_s = time.monotonic() - started
-    expected = lake_hash(undisturbed.lake)
     kills = int(os.environ.get("KRAFT_AUDIT_KILLS", "10"))
     seed = int(os.environ.get("KRAFT_AUDIT_KILLS_SEED", "20"))
     chance = random.Random(seed)  # noqa: S311  # a schedule, no secret

@@ -50,6 +50,9 @@ class Site:
 
         monkeypatch.setattr(LakeSource, "_permissions", asked)
 
+    def source(self, *, has_pages: bool = False) -> LakeSource:
+        return LakeSource(str(self.folder / "lake"), has_pages=has_pages)
+
     def run(self, **fleet: Any) -> None:
         self._fleet |= fleet
         (self.folder / "fleet.yaml").write_text(yaml.safe_dump(self._fleet))
@@ -70,7 +73,7 @@ class Site:
         before = {name: (self.pages / name).stat().st_mtime_ns for name in contents(self.pages)}
         for place in (whole, fresh, self.pages):
             self.asked.clear()
-            write_site(LakeSource(str(self.folder / "lake"), has_pages=True), place)
+            write_site(self.source(has_pages=True), place)
         now = contents(self.pages)
         assert now == contents(whole)
         assert now.keys() == contents(fresh).keys()
@@ -89,9 +92,7 @@ def contents(folder: Path) -> Bytes:
 def two_clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     with pytest.MonkeyPatch.context() as patch:
-        site = Site(folder, patch)
-        site.run(clusters=entries(torn="torn-write", diverged="divergence"))
-        site.report()
+        Site(folder, patch).run(clusters=entries(torn="torn-write", diverged="divergence"))
     return folder
 
 
@@ -104,12 +105,12 @@ def site(two_clusters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     shutil.copytree(two_clusters, tmp_path, dirs_exist_ok=True, copy_function=shutil.copy2)
     site = Site(tmp_path, monkeypatch)
     site._fleet["clusters"] = entries(torn="torn-write", diverged="divergence")
-    site.report()  # the lake has another address now
+    write_site(site.source(has_pages=True), site.pages)
     return site
 
 
 def page(site: Site, title: str) -> str:
-    given = {each.title: each for each in LakeSource(str(site.folder / "lake")).clusters()}
+    given = {each.title: each for each in site.source().clusters()}
     return page_of(given[title].page_id)
 
 
@@ -141,7 +142,7 @@ def test_hours_in_which_clusters_change(site: Site) -> None:
 
 def waivable(site: Site, name: str) -> str:
     """A rule with an open finding in this cluster alone."""
-    given = {each.name: each for each in LakeSource(str(site.folder / "lake")).clusters()}
+    given = {each.name: each for each in site.source().clusters()}
     rules = {each: {row["rule"] for row in given[each].findings if row["state"] == "open"} for each in given}
     others = set().union(*(found for each, found in rules.items() if each != name))
     return min(rules[name] - others or rules[name])
@@ -197,7 +198,7 @@ def test_only_own_files_are_deleted(site: Site) -> None:
     gone.write_text("a cluster that is another one's")
     (site.pages / PAGES_FILE).write_text(json.dumps(listed))
     site.asked.clear()
-    write_site(LakeSource(str(site.folder / "lake"), has_pages=True), site.pages)
+    write_site(site.source(has_pages=True), site.pages)
     assert not gone.exists()
     assert not (site.pages / "rules" / "KX999.html").exists()
     assert outside.exists()

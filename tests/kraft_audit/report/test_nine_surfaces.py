@@ -14,8 +14,8 @@ import pytest
 import kraft_audit
 from tests.builders.surfaces import Answers, lake_of, of_lake, of_path
 
-LAKES_IN_CI = 10
-CAPTURES_IN_CI = 38
+LAKES_IN_CI = 3
+CAPTURES_IN_CI = 26
 SEVERAL_CLUSTERS = ("crafted", "split")
 """Scenarios in which one path holds logs of several histories, or of none."""
 
@@ -37,8 +37,8 @@ def lakes_of(scenarios: Sequence[Sequence[Path]], count: int) -> list[list[Path]
 
 
 def spread(captures: Sequence[Path]) -> list[Path]:
-    """The first, one in the middle, and the last."""
-    return [captures[place] for place in sorted({0, len(captures) // 2, len(captures) - 1})]
+    """One in the middle, and the last."""
+    return [captures[place] for place in sorted({len(captures) // 2, len(captures) - 1})]
 
 
 def said_of(paths: dict[str, Path], folder: Path) -> Iterator[tuple[str, dict[str, Answers]]]:
