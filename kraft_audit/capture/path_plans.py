@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from kraft_audit.capture.configurations import Configurations, with_configurations_elsewhere
 from kraft_audit.capture.file_beginnings import PAGE_BYTES, read_beginning
 from kraft_audit.capture.foreign_disks import FoundDisk, homes
-from kraft_audit.capture.histories import named_voters
+from kraft_audit.capture.found_log import named_voters
 from kraft_audit.capture.log_dialect import decided, found_dialects
 from kraft_audit.capture.plan import ClusterPlan, FilePlan, PlannedDamage, ReplicaPlan
 from kraft_audit.capture.planned_order import DiscoveredReplica, numbered_in_time

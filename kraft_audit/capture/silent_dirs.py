@@ -7,10 +7,8 @@ node dirs beside it do, and last the cluster.id alone, unless the node stands th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kraft_audit.capture.histories import FoundLog
+from kraft_audit.capture.found_log import FoundLog
 
 
 def with_silent_dirs(groups: Sequence[list[FoundLog]], silent: Sequence[FoundLog]) -> list[list[FoundLog]]:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kraft_audit.capture.histories import BatchStamp, SnapshotStamp, history_stamps, split_histories
+from kraft_audit.capture.found_log import BatchStamp, SnapshotStamp
+from kraft_audit.capture.histories import history_stamps, split_histories
 from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan, cluster_id_of, history_id
 from kraft_audit.capture.scanner import header_at
 from kraft_audit.lake.ledger_state import Archive, LedgerFile, LedgerState

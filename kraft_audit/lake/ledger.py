@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraft_audit.capture.histories import BatchStamp, SnapshotStamp
+from kraft_audit.capture.found_log import BatchStamp, SnapshotStamp
 from kraft_audit.capture.plan import cluster_id_of, plan_to_json
 from kraft_audit.lake.closed_plans import ABANDONED, CLOSED, ClosedPlans, not_abandoned
 from kraft_audit.lake.delta import sql_text

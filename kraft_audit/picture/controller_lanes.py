@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kraft_audit.capture.disk_trust import DiskTrust, disk_trust
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.capture.plan import identity_of, replica_identity
 from kraft_audit.picture.drawn_log import committed_part
 from kraft_audit.picture.happened import Band, BandKind, Lane, Mark, MarkKind, merged

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.quorum.voter_history import VoterSet, in_effect
 
 

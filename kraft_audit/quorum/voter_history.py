@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from kraft_audit.capture.decoded_records import ControlRecord
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.capture.survey import LEADER_CHANGE
 from kraft_codec.schemas import ZERO_UUID, Dialect
 from kraft_codec.text.java_text import uuid_text

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.capture.node_card import configuration_of
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
 from kraft_audit.rules.columns.captures import newest_captures, newest_watermark

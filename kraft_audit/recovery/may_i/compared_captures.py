@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica
 from kraft_audit.quorum.rounds import UNKNOWN_NODE, ProvenRound

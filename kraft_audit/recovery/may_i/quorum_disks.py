@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.quorum_evidence import CapturedReplica, LeaderStart, LogChain, QuorumEvidence

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.quorum.committed_interval import CommittedInterval, committed_interval
 from kraft_audit.quorum.quorum_evidence import (
     CapturedReplica,

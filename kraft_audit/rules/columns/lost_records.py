@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.capture.plan import identity_of
 from kraft_audit.quorum.quorum_evidence import PersistedState, majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeVar
 
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.quorum.quorum_tables import voter_set_rows
 from kraft_audit.quorum.static_voters import NamedVoters, declared_voters, voters_named_since

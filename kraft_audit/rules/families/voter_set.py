@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kraft_audit.capture.histories import VoterKey
+from kraft_audit.capture.found_log import VoterKey
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, newest_append_ms
 from kraft_audit.rules.columns.captures import (
