@@ -27,7 +27,7 @@ COLUMNS: Final = table_columns(
 
 def show_voters(logs: NodeLogs, output: Format) -> int:
     """Show every voter set on every branch, and how it ended."""
-    from kraft_audit.cluster import VOTER_SET_SCHEMA
+    from kraft_audit.described_cluster import VOTER_SET_SCHEMA
 
     results = Results(output, VOTER_SET_SCHEMA.names)
     for cluster in results.each_cluster(logs):

@@ -18,6 +18,7 @@ import pytest
 
 import kraft_audit
 from kraft_audit import cluster as cluster_module
+from kraft_audit import described_cluster
 from kraft_audit.commands.cli import run_command
 from kraft_audit.pipeline import history_collector
 from kraft_audit.quorum.rounds import proven_rounds
@@ -53,7 +54,7 @@ def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> object:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("module", [kraft_audit, cluster_module])
+@pytest.mark.parametrize("module", [kraft_audit, cluster_module, described_cluster])
 def test_every_example_is_true(module: ModuleType, cluster: kraft_audit.Cluster) -> None:
     result = doctest.testmod(module, extraglobs={"cluster": cluster}, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0
@@ -61,7 +62,8 @@ def test_every_example_is_true(module: ModuleType, cluster: kraft_audit.Cluster)
 
 
 def test_every_question_has_an_example() -> None:
-    methods = {name: method for name, method in vars(kraft_audit.Cluster).items() if isinstance(method, FunctionType)}
+    named = vars(described_cluster.DescribedCluster) | vars(kraft_audit.Cluster)
+    methods = {name: method for name, method in named.items() if isinstance(method, FunctionType)}
     without = {name for name, method in methods.items() if name[0] != "_" and ">>> " not in (method.__doc__ or "")}
     assert without == WITHOUT_EXAMPLE
 
