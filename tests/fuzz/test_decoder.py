@@ -9,7 +9,7 @@ import pytest
 
 from tests.fuzz.decoder import fuzz, sample_batches
 
-EXECUTIONS = int(os.environ.get("KRAFT_AUDIT_FUZZ_EXECUTIONS", "6000000"))
+EXECUTIONS = int(os.environ.get("KRAFT_AUDIT_FUZZ_EXECUTIONS", "3000000"))
 COMPARED = EXECUTIONS // 40
 SEEDS = 8
 AT_ONCE = 4_000 if "NUMBA_DISABLE_JIT" in os.environ else 40_000

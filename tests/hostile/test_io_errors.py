@@ -13,7 +13,7 @@ import pytest
 
 from tests.hostile.io_errors import OF_A_LAKE, OF_AN_INPUT, preloaded
 
-POINTS = int(os.environ.get("KRAFT_AUDIT_IO_ERRORS", "6"))
+POINTS = int(os.environ.get("KRAFT_AUDIT_IO_ERRORS", "4"))
 """Of each kind of fault and each test; 0 is every call there is, which takes hours."""
 SEED = int(os.environ.get("KRAFT_AUDIT_IO_ERRORS_SEED", "1"))
 AGE_S = 3600

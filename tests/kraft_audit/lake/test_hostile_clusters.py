@@ -19,7 +19,7 @@ from tests.builders.lakes import written_at
 from tests.builders.logs import Log, write_node
 from tests.hostile.harms import HARMS
 
-GOOD = int(os.environ.get("KRAFT_AUDIT_GOOD_CLUSTERS", "59"))
+GOOD = int(os.environ.get("KRAFT_AUDIT_GOOD_CLUSTERS", "29"))
 TOPICS = 20
 LEFT_OUT = {"many_files", "zeros", "archive_bomb", "restless"}
 """Files beside the log, which planning meets, and a log that does not stand still: tested where one cluster is read."""

@@ -387,7 +387,7 @@ def test_killed_at_any_moment_and_run_again(
     started = time.monotonic()
     assert program(script, tmp_path / "undisturbed.yaml").wait(120) == 0
     lasts_s = time.monotonic() - started
-    kills = int(os.environ.get("KRAFT_AUDIT_KILLS", "10"))
+    kills = int(os.environ.get("KRAFT_AUDIT_KILLS", "6"))
     seed = int(os.environ.get("KRAFT_AUDIT_KILLS_SEED", "20"))
     chance = random.Random(seed)  # noqa: S311  # a schedule, no secret
     for number in range(kills):

@@ -19,7 +19,7 @@ from kraft_audit.lake.settings import FleetSettings
 from tests.builders.commands import COMMAND
 from tests.builders.lakes import CLUSTERS
 
-KILLS = int(os.environ.get("KRAFT_AUDIT_PART_KILLS", "3"))
+KILLS = int(os.environ.get("KRAFT_AUDIT_PART_KILLS", "2"))
 """Of each kind of process."""
 SEED = int(os.environ.get("KRAFT_AUDIT_KILLS_SEED", "20"))
 JVM, WORKER = "java", "pyspark.daemon"
