@@ -98,8 +98,9 @@ class ClusterPass:
             if replica.log is None:
                 replica.close(self._settings.clock_ms)
         doubt_unborne_snapshots(self._readable)
+        has_logs = any(replica.log is not None and replica.log.end_offset for replica in self._readable)
         for replica in self._readable:
-            replica.compare_end_with_files()
+            replica.compare_end_with_files(beside_logs=has_logs)
         yield from self._emitter.damages()
         selected = [replica for replica in self._replicas if self._emitter.is_selected(replica)]
         if self.tables & {CAPTURES.name, NODE_CARDS.name}:

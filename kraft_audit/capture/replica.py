@@ -206,27 +206,34 @@ class Replica:
             is_rest_torn=log.is_resumed,
         )
 
-    def compare_end_with_files(self) -> None:
+    def compare_end_with_files(self, *, beside_logs: bool) -> None:
         """Sets `doubt` where the files beside the log say that it is shorter than it was (`reached_end`).
 
-        The log still shows what was committed: at least that.
+        The log still shows what was committed: at least that. A snapshot without any segment counts as a log's end
+        where other replicas have logs (`beside_logs`): without any of them nothing is judged by logs.
         """
         log = self.log
-        if self.doubt is not None or log is None or log.end_offset is None:
+        snapshot_end = self.snapshots[-1][0] if self.snapshots else None
+        if self.doubt is not None or log is None:
+            return
+        end = snapshot_end if log.end_offset is None and beside_logs else log.end_offset
+        if end is None:
             return
         tallies = self.tallies.values()
         reached = beyond_end(
             ((entry.start_offset, entry.epoch) for entry in self.leader_epochs or ()),
             self.plan.producer_state_offset,
-            self.snapshots[-1][0] if self.snapshots else None,
-            log.end_offset,
+            snapshot_end,
+            end,
             is_damaged=any(each.bytes_quarantined or each.bytes_unread for each in tallies),
         )
         if reached is not None:
             last_epoch = -1 if log.last_epoch is None else log.last_epoch
-            ends = f"the log ends at {log.end_offset}: later segments are missing, or the copy is older"
+            ends = f"the log ends at {end}: later segments are missing, or the copy is older"
+            if log.end_offset is None:
+                ends = f"no segment is here, and the newest snapshot ends at {end}"
             self.doubt = f"{reached.text()}, {ends}"
-            self.claimed_end = (last_epoch if reached.epoch is None else reached.epoch, log.end_offset)
+            self.claimed_end = (last_epoch if reached.epoch is None else reached.epoch, end)
 
     def close(self, now_ms: Callable[[], int]) -> None:
         """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""

@@ -6,11 +6,13 @@ pasted by mistake, it leaves out a disk that may hold the better copy, and a sec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kraft_audit.capture.plan import ReplicaPlan, cluster_id_of
 from kraft_audit.quorum.quorum_evidence import majority
+from kraft_audit.recovery.may_i.doubted_disks import doubt_reason
+from kraft_audit.recovery.may_i.electorate import DiskDoubt
 from kraft_audit.text.gone_nodes import are_lost, gone_option
 from kraft_audit.text.readable import listed, nouns
 from kraft_codec.file_names import FileKind
@@ -65,8 +67,12 @@ class PlanRefusals:
             steps += self._owners() or [are_lost(away, self.gone)]
         return reason, steps
 
-    def missing_disks(self, missing: Sequence[int]) -> tuple[str, list[str]]:
-        """Why a plan is undecided that depends on these voters' disks, and what to do."""
+    def missing_disks(self, missing: Sequence[int], doubts: Mapping[int, DiskDoubt]) -> tuple[str, list[str]]:
+        """Why a plan is undecided that depends on these voters' disks, and what to do; `doubts` are of disks here."""
+        if here := {node: doubts[node] for node in missing if node in doubts}:
+            missing = list(here)
+            step = f"Copy the whole metadata log of {nouns('node', missing)} again below {self.path}, and ask again."
+            return f"{doubt_reason(here)} It may hold a better copy.", [step, are_lost(missing, self.gone)]
         is_one = len(missing) == 1
         disks = f"the disk{'' if is_one else 's'} of {nouns('node', missing)}"
         reason = (

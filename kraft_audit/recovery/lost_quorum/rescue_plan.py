@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from kraft_audit.capture.disk_trust import DiskTrust
 from kraft_audit.capture.plan import ClusterPlan
+from kraft_audit.capture.survey import Survey
 from kraft_audit.quorum.committed_interval import (
     Proof,
     canonical_chain,
@@ -38,7 +40,9 @@ from kraft_audit.recovery.lost_quorum.surviving_copies import (
     snapshot_of,
     surviving_copies,
 )
-from kraft_audit.recovery.may_i.quorum_disks import quorum_disks
+from kraft_audit.recovery.may_i.doubted_disks import EMPTIED
+from kraft_audit.recovery.may_i.electorate import DiskDoubt
+from kraft_audit.recovery.may_i.quorum_disks import doubted_disks, quorum_disks
 from kraft_audit.recovery.restore.state_differences import Operation, operations
 from kraft_audit.replay.cluster_state import BranchName, ClusterState, branches_apart, state_at
 from kraft_audit.replay.driver import BranchLog
@@ -171,6 +175,7 @@ class _Planner:
             self._asked_again = self._asked
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
         self._disks_left = tuple(sorted(self._disk_ids - gone))
+        self._doubts = doubted_disks(reading.survey, newest) | _emptied_disks(reading.survey, newest)
         high = newest.interval.high if is_last_round(reading.survey, rounds) else None
         nameless = sorted((each for each in disks if each.node_id is None), key=lambda each: each.path)
         self._refusals = PlanRefusals(
@@ -201,13 +206,12 @@ class _Planner:
 
     def _has_majority_of_now(self) -> bool:
         """Whether a majority of the voters' disks is here, none of them said to be gone."""
-        here = self._disk_ids - self._gone
+        here = self._disk_ids - self._gone - self._doubts.keys()
         return bool(self._sets) and all(len(here & each.ids) >= majority(len(each.ids)) for each in self._sets)
 
     def _has_every_broker(self) -> bool:
         """Whether the copy of every registered broker was read, none of them said to be gone."""
-        registered, read = self._registered_brokers(), self._disk_ids - self._gone
-        return bool(registered) and registered <= read
+        return bool(self._registered_brokers()) and not self._uncaptured_brokers() and not self._gone_brokers()
 
     def plan(self) -> RescuePlan:
         verdict, reason, steps = self._verdict()
@@ -271,7 +275,7 @@ class _Planner:
         tied = [copy for copy in self._copies if copy.excluded is not None and "other bytes" in copy.excluded]
         missing = self._uncaptured_voters()
         if missing:
-            return undecided, *self._refusals.missing_disks(missing)
+            return undecided, *self._refusals.missing_disks(missing, self._doubts)
         usable = self._usable()
         if not self._ranked and usable is not None:
             reason = f"Go on from {usable.name} up to offset {usable.usable_to}, the end of its last whole operation: "
@@ -296,12 +300,15 @@ class _Planner:
 
     def _uncaptured_voters(self) -> list[int]:
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
-        return sorted(voters - self._gone - self._disk_ids)
+        return sorted(voters - self._gone - (self._disk_ids - self._doubts.keys()))
 
     def _uncaptured_brokers(self) -> tuple[int, ...]:
         """Registered brokers whose copy of the metadata log was not read: one of them may reach further."""
-        read = {copy.node_id for copy in self._copies if copy.archived_ms is None}
+        read = {copy.node_id for copy in self._copies if copy.archived_ms is None} - self._doubts.keys()
         return tuple(sorted(self._registered_brokers() - self._gone - read))
+
+    def _gone_brokers(self) -> set[int]:
+        return self._registered_brokers() & self._gone
 
     def _registered_brokers(self) -> set[int]:
         """The brokers that the best copy knows."""
@@ -361,3 +368,13 @@ class _Planner:
             log = BranchLog(self._reading, copy.branch, beyond=beyond)
             self._states[key] = state_at(log, offset=end_offset - 1)
         return self._states[key]
+
+
+def _emptied_disks(survey: Survey, newest: ProvenRound) -> dict[int, DiskDoubt]:
+    """By node, disks without a record whose own files name epochs."""
+    emptied = (survey.replicas[number] for number in newest.replicas)
+    return {
+        replica.plan.node_id: EMPTIED
+        for replica in emptied
+        if replica.trust is DiskTrust.EMPTY and replica.leader_epochs and replica.plan.node_id is not None
+    }

@@ -247,8 +247,8 @@ class ControllerCase:
         voters = self.voters
         if voters is None or voters.kraft_version == 0 or self.node_id not in voters.ids or len(voters.ids) < 2:
             return ()
-        others = (disk for disk in self.running if disk.doubt is None)
-        rest = {disk.node_id for disk in others if disk.node_id in voters.ids - {self.node_id}}
+        others = (disk for disk in self.running if disk.doubt is None and self.votes(disk))
+        rest = {disk.node_id for disk in others} - {self.node_id}
         if len(rest) < majority(len(voters.ids)):
             return ()
         removed = f"With a leader, and node {self.node_id} stopped: {self.remove_command(voters)}"

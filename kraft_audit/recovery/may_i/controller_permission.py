@@ -12,10 +12,11 @@ from kraft_audit.quorum.open_interval import DIFFERENT_MOMENTS
 from kraft_audit.quorum.quorum_evidence import majority
 from kraft_audit.recovery.may_i.compared_captures import RivalCapture
 from kraft_audit.recovery.may_i.controller_case import ControllerCase
-from kraft_audit.recovery.may_i.doubted_disks import doubts_of
+from kraft_audit.recovery.may_i.doubted_disks import EMPTIED, doubts_of
 from kraft_audit.recovery.may_i.electorate import DiskDoubt
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from kraft_audit.recovery.may_i.start_safety import StartSafety
+from kraft_audit.recovery.may_i.unfit_disks import of_unfit_disks
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.captures import newest_round, replica_end
 from kraft_audit.rules.columns.configured_voters import ConfiguredVoters, condition_text, configured_voters
@@ -47,7 +48,7 @@ def controller_permission(
     captured = {disk.node_id for disk in safety.disks}
     if question.node_id not in captured | registered and question.action is not Action.FORMAT:
         return None  # whoever formats a disk may give it an id that no node had before
-    answer = _without_doubt(question, safety, history)
+    answer = of_unfit_disks(question, history, _without_doubt(question, safety, history))
     voters = safety.voter_ids(with_earlier=False)
     gone_back = (disk.text for disk in safety.went_back if disk.node_id in voters)
     answer = replace(answer, reason=" ".join([answer.reason, *gone_back]))
@@ -101,7 +102,6 @@ def _unproven(safety: StartSafety, history: ClusterHistory) -> dict[int, DiskDou
     """
     distrusted = {each.node_id for each in quorum_standing(history).distrusted if each.trust is DiskTrust.EMPTY}
     listed_before = {row["node_id"] for row in newest_round(history) if row["leader_epoch_checkpoint"]}
-    emptied = DiskDoubt("its log is empty, and leader-epoch-checkpoint is not")
     recorded = safety.chain.end[0]
     ahead = [disk for disk in safety.disks if disk.state is not None and disk.state.epoch > recorded]
     needed = majority(len(safety.chain.voters_at_end.ids)) if safety.chain.voters_at_end else 1
@@ -111,7 +111,7 @@ def _unproven(safety: StartSafety, history: ClusterHistory) -> dict[int, DiskDou
         for disk in ahead
         if disk.state is not None and len({each.node_id for each in ahead}) < needed
     }
-    return {**alone, **dict.fromkeys(distrusted & listed_before, emptied), **doubts_of(safety.disks)}
+    return {**alone, **dict.fromkeys(distrusted & listed_before, EMPTIED), **doubts_of(safety.disks)}
 
 
 def is_first_start(history: ClusterHistory) -> bool:
@@ -217,7 +217,7 @@ class _Answers(ControllerCase):
         doubt = self.doubt(self.running)
         if doubt is not None:
             return doubt
-        electorate = [disk for disk in self.running if self.voters is not None and disk.node_id in self.voters.ids]
+        electorate = [disk for disk in self.running if self.votes(disk)]
         needed = majority(len(self.voters.ids)) if self.voters else 1
         if len({disk.node_id for disk in electorate}) < needed:
             reason = (
@@ -233,8 +233,9 @@ class _Answers(ControllerCase):
             return started
         ids = self.voters.ids if self.voters else frozenset()
         # Two disks that say the same node id are one voter.
-        held = {disk.node_id: disk.held_to for disk in sorted(self.running, key=lambda disk: -disk.held_to)}
-        rest = ids & held.keys() - {self.node_id}
+        voting = sorted(filter(self.votes, self.running), key=lambda disk: -disk.held_to)
+        held = {disk.node_id: disk.held_to for disk in voting}
+        rest = held.keys() - {self.node_id}
         needed = majority(len(ids))
         if len(rest) < needed and self.node_id in ids:
             reason = (
@@ -276,7 +277,8 @@ class _Answers(ControllerCase):
         beyond = {
             disk.node_id
             for disk in self.safety.disks
-            if disk.node_id in ids - self.question.gone and disk.state is not None and disk.state.epoch > known_to
+            if disk.node_id in ids - self.question.gone and self.votes(disk)
+            if disk.state is not None and disk.state.epoch > known_to
         }
         needed = majority(len(ids) + 1)
         if len(beyond) < needed:
@@ -322,7 +324,7 @@ class _Answers(ControllerCase):
         if not rest or not self.is_dynamic:
             steps = () if self.is_dynamic else (self.raise_kraft_version(),)
             return self.permission(Verdict.NO, f"Node {self.node_id} is the only voter: add another one first.", *steps)
-        running = {disk.node_id for disk in self.running if disk.node_id in rest}
+        running = {disk.node_id for disk in self.running if disk.node_id in rest and self.votes(disk)}
         if len(running) < majority(len(rest)):
             reason = (
                 f"{len(running)} of the {majority(len(rest))} other voters that are needed run: the removal could not "
@@ -376,7 +378,7 @@ class _Answers(ControllerCase):
     def _delete_volume(self) -> Permission:
         ids = self.voters.ids if self.voters else frozenset()
         rest = [disk for disk in self.safety.disks if disk.node_id not in self.question.gone | {self.node_id}]
-        remaining = sorted({disk.node_id for disk in rest} & ids)
+        remaining = sorted({disk.node_id for disk in filter(self.votes, rest)})
         needed = majority(len(ids))
         if self.node_id in ids and len(remaining) < needed:
             reason = (
@@ -389,6 +391,17 @@ class _Answers(ControllerCase):
         doubt = self.doubt(rest)
         if doubt is not None:
             return doubt
+        if not self.safety.can_elect(rest) and self.safety.can_elect(self.safety.disks):
+            reason = (
+                "The disks that would be left go by voter sets of which they are no majority: no leader could ever be "
+                "elected again."
+            )
+            return self.permission(Verdict.NO, reason, *self.check_quorum())
+        if not self.is_dynamic and (wiped := self._wipe()).verdict is not Verdict.YES:
+            # At kraft.version 0 a new, empty volume votes under the same id.
+            reason = f"It depends on what comes back under id {self.node_id}. If an empty volume does: {wiped.reason}"
+            step = f"Only if node {self.node_id} never starts again, with any volume, nothing is lost."
+            return self.permission(Verdict.UNDECIDED, reason, *wiped.next_steps, step)
         if self.node_id not in ids:
             return self.permission(Verdict.YES, f"Node {self.node_id} is no voter now, and the others lose nothing.")
         reason = f"Voters {listed(remaining)} remain, and no election among them can lose a committed record."

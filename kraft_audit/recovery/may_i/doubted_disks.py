@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from kraft_audit.recovery.may_i.electorate import DiskDoubt, VoterDisk
 from kraft_audit.rules.columns.quorum_standing import DECIDING_FILES
 from kraft_audit.text.readable import nouns
+
+EMPTIED: Final = DiskDoubt("its log is empty, and leader-epoch-checkpoint is not")
+"""Its log was not copied, or somebody deleted it."""
 
 
 def doubts_of(disks: Iterable[VoterDisk]) -> dict[int, DiskDoubt]:

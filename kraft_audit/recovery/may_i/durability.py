@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
-from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.recovery.may_i.electorate import NO_EPOCH
+from kraft_audit.recovery.may_i.electorate import NO_EPOCH, Electorate
 from kraft_audit.recovery.may_i.start_safety import StartSafety
 from kraft_audit.text.readable import listed
 
@@ -46,11 +45,14 @@ def durability(safety: StartSafety) -> Durability:
     """What no election can lose, all disks running."""
     losing = safety.losing_first(safety.disks)
     voters = safety.chain.voters_at_end
-    count = 0 if voters is None else len(voters.voters)
+    spare = 0
+    if voters is not None:
+        electorate = Electorate(voters, safety.disks)
+        spare = electorate.count() - electorate.majority + 1
     return Durability(
         safety.chain.end[1] if losing is None else losing.offset,
         _smallest_emptied(safety, set() if voters is None else set(voters.ids)),
-        count - majority(count) + 1 if count else 0,
+        max(spare, 0),
     )
 
 

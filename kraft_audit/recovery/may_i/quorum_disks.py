@@ -69,7 +69,7 @@ def quorum_disks(
         sets,
         earlier_epochs=epochs,
         shortened=shortened,
-        doubts=_doubts(survey, newest),
+        doubts=doubted_disks(survey, newest),
     )
     went_back = disks_gone_back(survey, earlier, newest)
     if safety is None:
@@ -108,7 +108,7 @@ def _in_effect(safety: StartSafety, voter_set: VoterSet) -> StartSafety:
     return replace(safety, chain=replace(safety.chain, voter_sets=(*safety.chain.voter_sets, now)))
 
 
-def _doubts(survey: Survey, newest: ProvenRound) -> dict[int, DiskDoubt]:
+def doubted_disks(survey: Survey, newest: ProvenRound) -> dict[int, DiskDoubt]:
     """By node, why its disk is no evidence in the newest round.
 
     A log that is read and empty stands for election as an empty one, whatever the disk held once.

@@ -125,6 +125,15 @@ class StartSafety:
         """
         return next(self._elections(running, self.high, from_offset=max(self.low - 1, 0)), None)
 
+    def can_elect(self, running: Collection[VoterDisk]) -> bool:
+        """Whether one of these disks can be elected by the others, whichever of the sets it goes by."""
+        electorates = _Electorates(running)
+        return any(
+            all(electorates.of(each).count() >= electorates.of(each).majority for each in disk.voter_sets)
+            for disk in running
+            if any(each.holds(disk.node_id, disk.directory_id) for each in disk.voter_sets)
+        )
+
     def losing_first(self, running: Collection[VoterDisk]) -> Election | None:
         """The same of every record of the log, committed or not, the first one that can be lost."""
         return next(self._elections(running, self.chain.end[1]), None)
