@@ -169,9 +169,10 @@ def _ask_lagging(waiting: UnheldRecords, history: ClusterHistory, quoted: str) -
     done = operations_from(history, waiting.from_offset) if history.has("topic_changes") else []
     what = f" ({', '.join(done)})" if done else ""
     span = f"offsets {waiting.from_offset} to {waiting.to_offset - 1}{what}"
-    yield f"Do not restart or wipe {nouns('node', waiting.holders)}: no other voter holds {span}."
+    which = "no other voter that was read" if waiting.unread else "no other voter"
+    yield f"Do not restart or wipe {nouns('node', waiting.holders)}: {which} holds {span}."
     yield f"If the nodes run, check their live dirs:   kraft-audit check {quoted} --running"
-    every = listed(sorted((*waiting.holders, *waiting.lagging)))
+    every = listed(sorted((*waiting.holders, *waiting.lagging, *waiting.unread)))
     yield f"If these are copies, copy controllers {every} again, and check both copies in one folder."
     first = any_of(waiting.holders)
     text = f"If the nodes are stopped, start {first} with its own disk before any other"

@@ -17,6 +17,7 @@ from kraft_audit.recovery.may_i.permission import Action, Permission, Question, 
 from kraft_audit.recovery.may_i.unclean_start import led_uncleanly, unclean_start
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_stops import gone_brokers
+from kraft_audit.rules.columns.captures import newest_watermark
 from kraft_audit.rules.columns.frame import holders
 from kraft_audit.rules.columns.kafka_commands import (
     BROKER_CONFIG,
@@ -29,6 +30,7 @@ from kraft_audit.rules.columns.kafka_commands import (
 from kraft_audit.rules.columns.loss_holders import Loss, losses, losses_beside
 from kraft_audit.rules.columns.nodes import broker_states, is_up
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
+from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.rules.columns.reassignments import entry_without, is_reassigned, reassign
 from kraft_audit.rules.columns.sure_copies import copies, last_leader, misplaced, surely_beside
 from kraft_audit.rules.columns.witnesses import witnesses
@@ -94,6 +96,13 @@ def _lose(question: Question, history: ClusterHistory, running: tuple[int, ...])
         return Permission(Verdict.UNDECIDED, reason, (step,), running)
     if (may_keep := _may_keep_lost_records(question, history, running)) is not None:
         return may_keep
+    if uncommitted := _joined_uncommitted(question, history, rows):
+        reason = (
+            f"The other replicas of {_names(states, uncommitted)} joined the ISR by records that are not proven "
+            "committed: without those nobody but this broker is in it."
+        )
+        step = f"Copy the disks of all controllers again below {path}, then: {_asked(question, path)}"
+        return Permission(Verdict.UNDECIDED, reason, (step,), running)
     doubt = _what_replay_lacks(history)
     if doubt is not None:
         return Permission(Verdict.UNDECIDED, doubt, (f"kraft-audit check {path}",), running)
@@ -106,6 +115,28 @@ def _lose(question: Question, history: ClusterHistory, running: tuple[int, ...])
         formatting = format_disk(history.cluster_id, joins=False, beside_data=True, config=BROKER_CONFIG)
         steps = (f"With broker {broker} stopped and its disk emptied: {formatting}", start_node(BROKER_CONFIG))
     return Permission(Verdict.YES, reason, steps, running)
+
+
+def _joined_uncommitted(question: Question, history: ClusterHistory, rows: Rows) -> list[int]:
+    """Newest rows of partitions whose other sure copies were not eligible yet as far as the log is proven committed.
+
+    What leaves the ISR by such a record is taken as gone, what joins by it as not there.
+    """
+    newest, states = newest_watermark(history), partition_states(history)
+    if newest is None:
+        return []
+    is_open = states.from_offset >= newest["low"]
+    away = question.stopped | question.gone
+    found = []
+    for row in rows[is_open[rows]].tolist():
+        before = row
+        while is_open[before] and not states.is_first[before]:
+            before -= 1
+        others = copies(history, row, away).sure - question.gone - {question.node_id}
+        eligible = {*states.nodes("isr", before), *states.nodes("elr", before)}
+        if others and not others & eligible and question.node_id in eligible:
+            found.append(row)
+    return found
 
 
 def _scale_in(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission:
@@ -340,6 +371,8 @@ def _what_replay_lacks(history: ClusterHistory) -> str | None:
     """Why the partitions that were replayed may not be all, or not as they are."""
     if not history.is_read or not history.is_replayed:
         return "No log could be replayed: what the brokers hold is not known."
+    if quorum_standing(history).lacks_majority:
+        return "The disks of too few controllers were read: what the others committed since is not known."
     if not history.is_complete:
         return "The log begins after offset 0 without a snapshot: partitions may be missing in what was replayed."
     if history.unknown_from is not None:

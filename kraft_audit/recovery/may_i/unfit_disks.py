@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -9,9 +10,11 @@ from typing import Final
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, Verdict
 from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.captures import newest_captures
+from kraft_audit.rules.columns.unheld_records import unheld_records
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, FindingState
+from kraft_audit.text.readable import capitalized
 from kraft_codec.file_names import printable
 
 AGAINST_A_START: Final = ("KQ004", "KQ007", "KQ008", "KQ012", "KQ022")
@@ -57,6 +60,10 @@ def of_unfit_disks(question: Question, history: ClusterHistory, answer: Permissi
     if (finding := _contradiction(history)) is not None:
         reason = f"What was committed contradicts itself: {finding.summary} ({finding.rule})."
         return replace(answer, verdict=Verdict.NO, reason=reason, next_steps=(finding.what_to_do,))
+    waiting = unheld_records(history)
+    if waiting is not None and question.node_id in waiting.holders and question.action is not Action.START:
+        step = f"What tells which it is: kraft-audit check {shlex.quote(question.path)}"
+        return replace(answer, verdict=Verdict.UNDECIDED, reason=f"{capitalized(waiting.reason)}.", next_steps=(step,))
     if question.action not in (Action.START, Action.RESTART):
         return answer
     unfit = unfit_disks(history)

@@ -14,7 +14,13 @@ from typing import Final
 import numpy as np
 
 from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
-from kraft_audit.rules.columns.captures import newest_round, newest_watermark, replica_end, watermarks_in_order
+from kraft_audit.rules.columns.captures import (
+    is_no_evidence,
+    newest_round,
+    newest_watermark,
+    replica_end,
+    watermarks_in_order,
+)
 from kraft_audit.rules.columns.log_batches import canonical_log, passed_ms
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.text.readable import listed, nouns
@@ -33,7 +39,7 @@ class UnheldRecords:
 
     `waited_ms` is the log's time since the last record that a majority holds, or since the leader's election;
     `since_ms` is when the first of them was appended. `is_stalled`: the disks are of one moment, and the wait is long.
-    `are_times_equal`: all files of all disks have one time.
+    `are_times_equal`: all files of all disks have one time. `unread` are voters that may hold them too.
     """
 
     from_offset: int
@@ -44,6 +50,7 @@ class UnheldRecords:
     since_ms: int
     is_stalled: bool
     are_times_equal: bool
+    unread: tuple[int, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -58,6 +65,8 @@ class UnheldRecords:
         holds = "holds" if len(self.holders) == 1 else "hold"
         text = f"{waited}: only {nouns('voter', self.holders)} {holds} them. Either {nouns('voter', self.lagging)} "
         text += f"{does} not fetch, or {its} older"
+        if self.unread:
+            text += f", or {nouns('voter', self.unread)}, not read here, hold{'s' * (len(self.unread) == 1)} them"
         times = "all files have one time" if self.are_times_equal else "the times of the files do not tell"
         return f"{text}; {times}"
 
@@ -72,7 +81,11 @@ def unheld_records(history: ClusterHistory) -> UnheldRecords | None:
     newest, log = newest_watermark(history), canonical_log(history)
     if newest is None or newest["high"] is None or newest["canonical_end_offset"] is None:
         return None
-    high, end = newest["high"], newest["canonical_end_offset"]
+    voters = voter_ids(current_set(history))
+    rows = [row for row in newest_round(history) if row["node_id"] in voters]
+    # A voter that was not read may hold all of it: then only what is proven is known to be held by a majority.
+    unread = tuple(sorted(voters - {row["node_id"] for row in rows if not is_no_evidence(row)}))
+    high, end = newest["low"] if unread else newest["high"], newest["canonical_end_offset"]
     if high >= end or not len(log.base_offset):
         return None
     own_from = int(log.base_offset[np.searchsorted(log.leader_epoch, log.leader_epoch[-1])])
@@ -84,8 +97,6 @@ def unheld_records(history: ClusterHistory) -> UnheldRecords | None:
     waited_ms = int(passed_ms(log)[first + 1 : last + 1].sum())
     if waited_ms <= WAITS_AFTER_MS:
         return None
-    voters = voter_ids(current_set(history))
-    rows = [row for row in newest_round(history) if row["node_id"] in voters]
     behind, ahead = ([row for row in rows if (replica_end(row) <= high) is is_behind] for is_behind in (True, False))
     apart_ms = _read_apart_ms(history, behind, ahead)
     if apart_ms is not None and apart_ms >= waited_ms:
@@ -100,8 +111,9 @@ def unheld_records(history: ClusterHistory) -> UnheldRecords | None:
         tuple(sorted(row["node_id"] for row in behind)),
         waited_ms,
         since_ms,
-        is_proven or is_live,
+        (is_proven or is_live) and not unread,
         apart_ms is not None and abs(apart_ms) <= ONE_MOMENT_MS,
+        unread,
     )
 
 
