@@ -51,6 +51,8 @@ from kraft_audit.text.readable import (
 )
 from kraft_audit.text.shell_commands import with_copy, written_by_echo
 
+ACKNOWLEDGED_FILE: Final = "acknowledged-losses.yaml"
+"""A file of its own: a team's waivers.yaml is not to be written over."""
 SUBJECTS_NAMED: Final = 3
 
 
@@ -254,8 +256,8 @@ def _acknowledge(history: ClusterHistory, lost: Sequence[Loss], quoted: str) -> 
     before = utc_time(max(each.event.timestamp_ms for each in lost) + 1000)
     yield f"Compare what producers were acknowledged with what is there:   kraft-audit check {quoted} --rule {LOSS}"
     waiver = [f"waivers: [{{rule: {LOSS},", f"cluster: {history.cluster_id},", f"before: {before},"]
-    file = written_by_echo("waivers.yaml", [*waiver, "who: YOU, why: WHAT WAS DONE}]"])
-    yield f"Then acknowledge it:   {file}; kraft-audit check {quoted} --waivers waivers.yaml"
+    file = written_by_echo(ACKNOWLEDGED_FILE, [*waiver, "who: YOU, why: WHAT WAS DONE}]"])
+    yield f"Then acknowledge it:   {file}; kraft-audit check {quoted} --waivers {ACKNOWLEDGED_FILE}"
 
 
 def _ask_observers(history: ClusterHistory, losses: LostVoters, quoted: str) -> Iterator[str]:

@@ -26,10 +26,10 @@ class RivalCapture:
 
     @property
     def reason(self) -> str:
+        other, newest = shown_capture(self.capture), shown_capture(self.newest)
         return (
-            f"The disk of node {self.node_id} is further in capture {_shown(self.newest)} than in "
-            f"{_shown(self.capture)}: either {_shown(self.capture)} was copied first, or the disk was wiped or "
-            "restored in between."
+            f"The disk of node {self.node_id} is further in capture {newest} than in {other}: either {other} was "
+            "copied first, or the disk was wiped or restored in between."
         )
 
 
@@ -59,18 +59,18 @@ class DiskWentBack:
         elif epoch is not None and epoch_now is not None and epoch_now < epoch:
             facts.append(f"its epoch was {epoch} and is {epoch_now}")
         return (
-            f"The disk of node {self.node_id} went back between captures {_shown(self.earlier)} and "
-            f"{_shown(self.newest)}: {', and '.join(facts)}"
+            f"The disk of node {self.node_id} went back between captures {shown_capture(self.earlier)} and "
+            f"{shown_capture(self.newest)}: {', and '.join(facts)}"
         )
 
     @property
     def text(self) -> str:
         """The fact, and what an answer makes of it."""
-        return f"{self.fact}. This answer goes by {_shown(self.newest)} alone."
+        return f"{self.fact}. This answer goes by {shown_capture(self.newest)} alone."
 
 
-def _shown(capture: str) -> str:
-    """The name of a capture; that of the folder above the others is empty."""
+def shown_capture(capture: str) -> str:
+    """The name of a capture in a sentence; that of the folder above the others is empty."""
     return capture or "PATH itself"
 
 

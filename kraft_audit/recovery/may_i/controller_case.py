@@ -142,7 +142,9 @@ class ControllerCase:
         if first:
             stays = "" if self.node_id in holders else f" and keep node {self.node_id} stopped"
             yield f"Start {any_of(first)} first{stays}: {self.command(Action.START, first[-1])}"
-        if self.question.action is Action.START and self.node_id not in holders:
+        others = [disk for disk in self.running if disk.node_id != self.node_id]
+        leads_safely = self.safety.can_elect(others) and self.safety.playable(others) is None
+        if self.question.action is Action.START and self.node_id not in holders and leads_safely:
             yield from self.replace_voter()
 
     def votes(self, disk: VoterDisk) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from kraft_audit.capture.disk_trust import DiskTrust
 from kraft_audit.quorum.open_interval import DIFFERENT_MOMENTS
 from kraft_audit.quorum.quorum_evidence import majority
-from kraft_audit.recovery.may_i.compared_captures import RivalCapture
+from kraft_audit.recovery.may_i.compared_captures import RivalCapture, shown_capture
 from kraft_audit.recovery.may_i.controller_case import ControllerCase
 from kraft_audit.recovery.may_i.doubted_disks import EMPTIED, doubts_of
 from kraft_audit.recovery.may_i.electorate import DiskDoubt
@@ -71,8 +71,9 @@ def _ask_of_a_branch(question: Question, history: ClusterHistory) -> Iterator[st
 def _order_first(question: Question, rival: RivalCapture) -> Permission:
     """Undecided, as the disks that the answer would be about may be those of an earlier time."""
     asked = f"kraft-audit may-i {question.action} {question.node_id} {shlex.quote(question.path)} --capture"
-    step = f"Ask about the capture that was copied last, alone: {asked} {shlex.quote(rival.capture)}"
-    return Permission(Verdict.UNDECIDED, rival.reason, (step,))
+    captures = (rival.newest, rival.capture)
+    steps = (f"If {shown_capture(each)} was copied last: {asked} {shlex.quote(each)}" for each in captures if each)
+    return Permission(Verdict.UNDECIDED, rival.reason, tuple(steps))
 
 
 def _without_doubt(question: Question, safety: StartSafety, history: ClusterHistory) -> Permission:

@@ -67,7 +67,8 @@ def test_where_content_alone_speaks_the_answer_is_open(tmp_path: Path) -> None:
     found = asked(write_restored(tmp_path, "b", "a"), 3, 1)
     assert (found.verdict, found.reason) == (Verdict.UNDECIDED, UNSURE.format("b", "a"))
     assert found.next_steps == (
-        "Ask about the capture that was copied last, alone: kraft-audit may-i start 3 PATH --capture a",
+        "If b was copied last: kraft-audit may-i start 3 PATH --capture b",
+        "If a was copied last: kraft-audit may-i start 3 PATH --capture a",
     )
 
 
