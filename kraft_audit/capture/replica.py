@@ -239,10 +239,9 @@ class Replica:
         """Reads what must come after the log, quorum-state last: what was promised by then covers the log as read."""
         known = {join(self.plan.path, file.name) for file in self.plan.files if file.is_unchanged}
         wanted = [each for each in self._directory.files if each.kind not in _UNUSED or each.path not in known]
-        checkpoints = read_checkpoints(self.storage, replace(self._directory, files=tuple(wanted)))
-        self.leader_epochs = checkpoints.leader_epochs
+        self.leader_epochs, damages = read_checkpoints(self.storage, replace(self._directory, files=tuple(wanted)))
         for kind in (FileKind.LEADER_EPOCH_CHECKPOINT, FileKind.PARTITION_METADATA, FileKind.CLEAN_SHUTDOWN):
-            self._take_small(kind, checkpoints.damages)
+            self._take_small(kind, damages)
         self.quorum_state, damages = read_quorum_state(self.storage, self._directory)
         self._take_small(FileKind.QUORUM_STATE, damages)
         self._compare_epochs()

@@ -18,15 +18,11 @@ from kraft_codec.files.properties import MAX_PROPERTIES_BYTES, MetaProperties, p
 from kraft_codec.files.state_files import (
     MAX_CHECKPOINT_BYTES,
     MAX_JSON_BYTES,
-    CleanShutdown,
     EpochEntry,
-    OffsetEntry,
-    PartitionMetadata,
     QuorumState,
     parse_capture_note,
     parse_clean_shutdown,
     parse_leader_epoch_checkpoint,
-    parse_offset_checkpoint,
     parse_partition_metadata,
     parse_quorum_state,
 )
@@ -37,34 +33,10 @@ _OFFSET: Final = struct.Struct(">q")
 _LENGTH_END: Final = 12
 _MAGIC: Final = 2
 _ValueT = TypeVar("_ValueT")
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """The small files that say where a log stands; None where a file is absent or damaged.
-
-    `offsets` holds the broker's offset checkpoints by file name (`recovery-point-offset-checkpoint`, …).
-    """
-
-    leader_epochs: tuple[EpochEntry, ...] | None
-    partition_metadata: PartitionMetadata | None
-    clean_shutdown: CleanShutdown | None
-    offsets: dict[str, tuple[OffsetEntry, ...]]
-    damages: tuple[Damage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaHead:
-    """What the small files of a replica say."""
-
-    cluster_id: str | None
-    node_id: int | None
-    directory_id: str | None
-    meta: MetaProperties | None
-    quorum_state: QuorumState | None
-    checkpoints: Checkpoints
-    bootstrap: FileEntry | None
-    damages: tuple[Damage, ...]
+_CHECKED: Final[tuple[tuple[FileKind, Callable[[bytes], object]], ...]] = (
+    (FileKind.PARTITION_METADATA, parse_partition_metadata),
+    (FileKind.CLEAN_SHUTDOWN, parse_clean_shutdown),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +49,6 @@ class Segment:
     file: FileEntry
     first_offset: int | None
     is_confirmed: bool = False
-
-
-def read_replica(storage: Storage, replica: ReplicaDir) -> ReplicaHead:
-    """Everything the small files say, quorum-state last."""
-    meta, meta_damages = read_meta(storage, replica)
-    checkpoints = read_checkpoints(storage, replica)
-    state, state_damages = read_quorum_state(storage, replica)
-    return ReplicaHead(
-        cluster_id=meta.cluster_id if meta else None,
-        node_id=meta.node_id if meta else None,
-        directory_id=meta.directory_id if meta else None,
-        meta=meta,
-        quorum_state=state,
-        checkpoints=checkpoints,
-        bootstrap=next(iter(replica.of_kind(FileKind.BOOTSTRAP_SNAPSHOT)), None),
-        damages=(*meta_damages, *checkpoints.damages, *state_damages),
-    )
 
 
 def read_meta(storage: Storage, replica: ReplicaDir) -> tuple[MetaProperties | None, tuple[Damage, ...]]:
@@ -113,29 +68,18 @@ def read_capture_note(storage: Storage, replica: ReplicaDir) -> int | None:
 
 def read_leader_epochs(storage: Storage, replica: ReplicaDir) -> tuple[EpochEntry, ...]:
     """The entries of leader-epoch-checkpoint, oldest first; none where it is absent or damaged."""
-    kind = FileKind.LEADER_EPOCH_CHECKPOINT
-    return _read_one(storage, replica, kind, MAX_CHECKPOINT_BYTES, parse_leader_epoch_checkpoint)[0] or ()
+    return _read_epochs(storage, replica)[0] or ()
 
 
-def read_checkpoints(storage: Storage, replica: ReplicaDir) -> Checkpoints:
-    """leader-epoch-checkpoint, partition.metadata, the clean-shutdown file and the broker's offset checkpoints."""
-    epochs, epoch_damages = _read_one(
-        storage, replica, FileKind.LEADER_EPOCH_CHECKPOINT, MAX_CHECKPOINT_BYTES, parse_leader_epoch_checkpoint
-    )
-    metadata, metadata_damages = _read_one(
-        storage, replica, FileKind.PARTITION_METADATA, MAX_JSON_BYTES, parse_partition_metadata
-    )
-    shutdown, shutdown_damages = _read_one(
-        storage, replica, FileKind.CLEAN_SHUTDOWN, MAX_JSON_BYTES, parse_clean_shutdown
-    )
-    damages = [*epoch_damages, *metadata_damages, *shutdown_damages]
-    offsets: dict[str, tuple[OffsetEntry, ...]] = {}
-    for file in replica.of_kind(FileKind.OFFSET_CHECKPOINT):
-        entries, file_damages = _read(storage, file, MAX_CHECKPOINT_BYTES, parse_offset_checkpoint)
-        damages += file_damages
-        if entries is not None:
-            offsets[file.name] = entries
-    return Checkpoints(epochs, metadata, shutdown, offsets, tuple(damages))
+def read_checkpoints(storage: Storage, replica: ReplicaDir) -> tuple[tuple[EpochEntry, ...] | None, tuple[Damage, ...]]:
+    """The entries of leader-epoch-checkpoint, None where it is absent or damaged.
+
+    The damage is its own, and that of partition.metadata and the clean-shutdown file.
+    """
+    epochs, damages = _read_epochs(storage, replica)
+    for kind, parse in _CHECKED:
+        damages += _read_one(storage, replica, kind, MAX_JSON_BYTES, parse)[1]
+    return epochs, damages
 
 
 def segments(
@@ -248,16 +192,18 @@ def _first_offset(file: RandomAccess) -> tuple[int | None, bool]:
     return first, next_offset == first + last_offset_delta + 1
 
 
+def _read_epochs(storage: Storage, replica: ReplicaDir) -> tuple[tuple[EpochEntry, ...] | None, tuple[Damage, ...]]:
+    kind = FileKind.LEADER_EPOCH_CHECKPOINT
+    return _read_one(storage, replica, kind, MAX_CHECKPOINT_BYTES, parse_leader_epoch_checkpoint)
+
+
 def _read_one(
     storage: Storage, replica: ReplicaDir, kind: FileKind, limit_bytes: int, parse: Callable[[bytes], _ValueT]
 ) -> tuple[_ValueT | None, tuple[Damage, ...]]:
     files = replica.of_kind(kind)
-    return _read(storage, files[0], limit_bytes, parse) if files else (None, ())
-
-
-def _read(
-    storage: Storage, file: FileEntry, limit_bytes: int, parse: Callable[[bytes], _ValueT]
-) -> tuple[_ValueT | None, tuple[Damage, ...]]:
+    if not files:
+        return None, ()
+    file = files[0]
     try:
         return parse(storage.read_small(file.path, limit_bytes)), ()
     except CodecError as error:

@@ -67,12 +67,12 @@ def written_ms(meta: MetaProperties) -> int | None:
     return None
 
 
-def java_hash_bucket(key: str, bucket_count: int = 16) -> int:
+def java_hash_bucket(key: str) -> int:
     """The bucket of a key in a `java.util.Properties` of up to 11 entries: they are stored in this order."""
     code = 0
     for character in key:
         code = (31 * code + ord(character)) & 0xFFFFFFFF
-    return (code ^ (code >> 16)) & (bucket_count - 1)
+    return (code ^ (code >> 16)) & 15
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:

@@ -58,7 +58,7 @@ class UnknownRecordError(CodecError):
 
 
 def read_metadata_value(
-    value: BytesLike, position: int = 0, *, text_errors: str = "strict", secrets: list[SecretSpan] | None = None
+    value: BytesLike, position: int = 0, *, secrets: list[SecretSpan] | None = None
 ) -> MetadataRecord:
     """Reads a data record's value (AbstractApiMessageSerde): frame version, apiKey, record version, body, no more.
 
@@ -84,7 +84,7 @@ def read_metadata_value(
             raise UnknownRecordError(
                 Reason.UNKNOWN_RECORD_VERSION, position, f"{message.name} version {version}", api_key, version
             )
-        fields, body = read_message(message, version, value, body, end, text_errors=text_errors, secrets=secrets)
+        fields, body = read_message(message, version, value, body, end, secrets=secrets)
         if body != end:
             raise CodecError(Reason.BAD_RECORD, body, f"{end - body} bytes after the body of {message.name}")
     except UnknownRecordError:
@@ -159,9 +159,7 @@ class DecodedRecord:
     undecodable: CodecError | None
 
 
-def decode_records(
-    buffer: BytesLike, header: BatchHeader, dialect: Dialect = Dialect.KIP853, *, text_errors: str = "strict"
-) -> list[DecodedRecord]:
+def decode_records(buffer: BytesLike, header: BatchHeader, dialect: Dialect = Dialect.KIP853) -> list[DecodedRecord]:
     """The records of a batch with their values decoded.
 
     Raises CodecError where a record's framing is broken or its body does not fit its schema: the batch as a whole
@@ -172,14 +170,14 @@ def decode_records(
     """
     decode = _decode_control if header.is_control else _decode_data
     try:
-        return [decode(record, dialect, text_errors) for record in read_records(buffer, header)]
+        return [decode(record, dialect) for record in read_records(buffer, header)]
     except CodecError as error:
         if error.position < header.position + HEADER_BYTES or header.codec is Codec.NONE:
             raise
         raise CodecError(error.reason, header.position + HEADER_BYTES, error.detail) from None
 
 
-def _decode_control(record: RawRecord, dialect: Dialect, text_errors: str) -> DecodedRecord:
+def _decode_control(record: RawRecord, dialect: Dialect) -> DecodedRecord:
     number = read_control_key(record.key, record.key_position)
     control_type = CONTROL_TYPES[dialect].get(number)
     if control_type is None:
@@ -187,15 +185,15 @@ def _decode_control(record: RawRecord, dialect: Dialect, text_errors: str) -> De
         return DecodedRecord(record, number, None, None, None, error)
     if record.value is None:
         raise CodecError(Reason.BAD_RECORD, record.position, f"{control_type.name} without a value")
-    fields = read_control_value(control_type, record.value, record.value_position, text_errors=text_errors)
+    fields = read_control_value(control_type, record.value, record.value_position)
     return DecodedRecord(record, number, control_type.version, control_type.message, fields, None)
 
 
-def _decode_data(record: RawRecord, dialect: Dialect, text_errors: str) -> DecodedRecord:
+def _decode_data(record: RawRecord, dialect: Dialect) -> DecodedRecord:
     if record.value is None:
         raise CodecError(Reason.BAD_RECORD, record.position, "a data record without a value")
     try:
-        decoded = read_metadata_value(record.value, record.value_position, text_errors=text_errors)
+        decoded = read_metadata_value(record.value, record.value_position)
     except UnknownRecordError as error:
         # Kept as a value, without the frames that it went through: they would hold the whole batch.
         return DecodedRecord(record, error.api_key, error.version, None, None, error.with_traceback(None))

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import segment_name
 from kraft_codec.files.discovery import Discovery, discover
-from kraft_codec.files.logdir import read_replica, segments
+from kraft_codec.files.logdir import segments
 from kraft_codec.storage.archives import ArchiveStorage
 from kraft_codec.storage.random_access import Limits
+from tests.builders.node_dirs import heads
 
 LOG = "node-1/__cluster_metadata-0"
 SEGMENT = f"{LOG}/{segment_name(0)}"
@@ -74,10 +75,10 @@ def pax(*records: tuple[bytes, bytes], raw: bytes | None = None) -> bytes:
     return header(b"pax", size=len(data), flag=b"x") + padded(data)
 
 
-def old_sparse(name: str, runs: Iterable[tuple[int, int]], real_size: int, data: bytes, *, more: bool = False) -> bytes:
+def old_sparse(runs: Iterable[tuple[int, int]], real_size: int, data: bytes, *, more: bool = False) -> bytes:
     extra = {386 + 24 * number: b"%011o\0%011o\0" % run for number, run in enumerate(runs)}
     extra |= {482: b"\1" if more else b"\0", 483: b"%011o\0" % real_size}
-    return member(name, data, flag=b"S", magic=b"ustar  \0", extra=extra)
+    return member(OTHER, data, flag=b"S", magic=b"ustar  \0", extra=extra)
 
 
 END = bytes(2 * BLOCK)
@@ -100,7 +101,7 @@ def assert_good(storage: ArchiveStorage, good: dict[str, bytes]) -> Discovery:
     assert {file.path for file in replica.files} - {f"{LOG}/quorum-state.tmp"} == set(good)
     for path, data in good.items():
         assert storage.read_small(path) == data
-    assert read_replica(storage, replica).damages == ()
+    assert heads(storage, replica).damages == ()
     assert segments(storage, replica)[1] == ()
     for damage in found.damages:
         damage.path.encode()

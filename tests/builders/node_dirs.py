@@ -6,12 +6,16 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from kraft_codec.errors import Damage
 from kraft_codec.file_names import segment_name, snapshot_name
-from kraft_codec.files.properties import format_meta_properties, meta_properties
+from kraft_codec.files.discovery import ReplicaDir
+from kraft_codec.files.logdir import read_checkpoints, read_meta, read_quorum_state
+from kraft_codec.files.properties import MetaProperties, format_meta_properties, meta_properties
 from kraft_codec.files.state_files import (
     EpochEntry,
     PartitionMetadata,
@@ -31,12 +35,28 @@ SEGMENT_PATH = f"__cluster_metadata-0/{segment_name(0)}"
 MakeNodeDir = Callable[..., Path]
 
 
-def no_op_batch(base_offset: int, record_count: int, epoch: int = 1) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What the small files of a replica say."""
+
+    meta: MetaProperties | None
+    leader_epochs: tuple[EpochEntry, ...] | None
+    quorum_state: QuorumState | None
+    damages: tuple[Damage, ...]
+
+
+def heads(storage: Storage, replica: ReplicaDir) -> Heads:
+    """All that the small files say, quorum-state last, as a capture reads them."""
+    meta, of_meta = read_meta(storage, replica)
+    epochs, of_checkpoints = read_checkpoints(storage, replica)
+    state, of_state = read_quorum_state(storage, replica)
+    return Heads(meta, epochs, state, (*of_meta, *of_checkpoints, *of_state))
+
+
+def no_op_batch(base_offset: int, record_count: int) -> bytes:
     """A batch of NoOpRecords."""
     value = write_metadata_value("NoOpRecord", 0, {})
-    return write_batch(
-        base_offset=base_offset, leader_epoch=epoch, timestamp_ms=1, records=[(None, value)] * record_count
-    )
+    return write_batch(base_offset=base_offset, leader_epoch=1, timestamp_ms=1, records=[(None, value)] * record_count)
 
 
 def segment_bytes(base_offset: int, batch_count: int = 3, record_count: int = 10) -> bytes:
@@ -85,7 +105,7 @@ def unchanged() -> Callable[[Path], str]:
 
 
 @pytest.fixture(scope="session")
-def good(make_node_dir: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def good(make_node_dir: MakeNodeDir, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of a good node dir by their names in the archive."""
     root = tmp_path_factory.mktemp("good")
     make_node_dir(root / "node-1")
@@ -93,7 +113,7 @@ def good(make_node_dir: Callable[..., Path], tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def node_dir(make_node_dir: Callable[..., Path], tmp_path: Path) -> Path:
+def node_dir(make_node_dir: MakeNodeDir, tmp_path: Path) -> Path:
     return make_node_dir(tmp_path / "node-1")
 
 

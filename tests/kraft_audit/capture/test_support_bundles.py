@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from kraft_audit.commands.doctor import all_checks
 from kraft_codec.files.configuration import NodeConfiguration
 from kraft_codec.files.discovery import discover
 from kraft_codec.storage.opener import open_storage
+from tests.builders.node_dirs import MakeNodeDir
 from tests.builders.support_bundles import BUNDLES, configuration, node_dirs_of, packed, write
 
-MakeNodeDir = Callable[..., Path]
 SAMPLES = ("elr-06-kill-13-last-replica.tgz", "mini-4.4.0.tgz")
 
 

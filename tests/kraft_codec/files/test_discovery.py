@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ import pytest
 from kraft_codec.errors import Reason
 from kraft_codec.file_names import FileKind
 from kraft_codec.files.discovery import Discovery, ReplicaDir, discover
-from kraft_codec.files.logdir import read_meta, read_replica
+from kraft_codec.files.logdir import read_meta
 from kraft_codec.storage.opener import open_storage
-
-MakeNodeDir = Callable[..., Path]
+from tests.builders.node_dirs import MakeNodeDir, heads
 
 
 def found_below(path: Path) -> Discovery:
@@ -46,9 +44,10 @@ def test_a_log_dir_a_node_dir_and_a_directory_of_node_dirs(make_node_dir: MakeNo
     for path in (tmp_path / "node-2", tmp_path / "node-2" / "__cluster_metadata-0"):
         with open_storage(path) as storage:
             (replica,) = discover(storage).replicas
-            head = read_replica(storage, replica)
+            meta = heads(storage, replica).meta
         assert (replica.capture, replica.node_dir, replica.path) == ("", "", "__cluster_metadata-0")
-        assert head.node_id == 2
+        assert meta is not None
+        assert meta.node_id == 2
         assert {file.kind for file in replica.files} >= {FileKind.META_PROPERTIES, FileKind.SEGMENT}
 
 

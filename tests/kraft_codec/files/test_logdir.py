@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,33 +14,18 @@ from kraft_codec.file_names import FileKind, segment_name, snapshot_name
 from kraft_codec.files.discovery import ReplicaDir, discover
 from kraft_codec.files.logdir import (
     log_start_offset,
-    read_checkpoints,
     read_meta,
     read_quorum_state,
-    read_replica,
     segments,
     snapshots,
     structure_damages,
 )
-from kraft_codec.files.state_files import OffsetEntry
-from kraft_codec.records.batch import write_batch
-from kraft_codec.records.record import write_metadata_value
 from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import Storage
+from tests.builders.node_dirs import Heads, heads, segment_bytes
 
-MakeNodeDir = Callable[..., Path]
 LOG = "__cluster_metadata-0"
 BASES = (0, 30, 60, 90, 120)
-
-
-def batch(base_offset: int, record_count: int) -> bytes:
-    value = write_metadata_value("NoOpRecord", 0, {})
-    return write_batch(base_offset=base_offset, leader_epoch=1, timestamp_ms=1, records=[(None, value)] * record_count)
-
-
-def segment_of(base_offset: int, batch_count: int = 3) -> bytes:
-    length = 30 // batch_count
-    return b"".join(batch(base_offset + number * length, length) for number in range(batch_count))
 
 
 def write_segments(log_dir: Path, content_by_name: dict[int, int], batch_count: int = 3) -> None:
@@ -49,7 +33,7 @@ def write_segments(log_dir: Path, content_by_name: dict[int, int], batch_count: 
     for path in log_dir.glob("*.log"):
         path.unlink()
     for name, content in content_by_name.items():
-        (log_dir / segment_name(name)).write_bytes(segment_of(content, batch_count))
+        (log_dir / segment_name(name)).write_bytes(segment_bytes(content, batch_count, 30 // batch_count))
 
 
 def only_replica(storage: Storage) -> ReplicaDir:
@@ -64,11 +48,6 @@ def read_segments(node_dir: Path) -> tuple[list[int | None], dict[int | None, Re
         ordered, damages = segments(storage, replica)
     by_path = {file.path: file.base_offset for file in replica.files}
     return [segment.first_offset for segment in ordered], {by_path[damage.path]: damage.reason for damage in damages}
-
-
-@pytest.fixture
-def node_dir(make_node_dir: MakeNodeDir, tmp_path: Path) -> Path:
-    return make_node_dir(tmp_path / "node-1")
 
 
 # Segments
@@ -166,33 +145,18 @@ def test_heads_are_what_the_notes_say(scenarios: list[Path]) -> None:
                 capture = captures.get(replica.capture) or captures.get(replica.node_dir.partition("/")[0])
                 if capture is None:
                     continue
-                head = read_replica(storage, replica)
+                head = heads(storage, replica)
                 assert head.damages == (), replica.path
                 assert structure_damages(replica) == (), replica.path
-                noted = capture["nodes"][str(head.node_id)]
-                assert replica.node_dir.endswith(f"node-{head.node_id}")
-                assert head.cluster_id == notes["cluster_id"]
-                if noted.get("directory_id") and head.directory_id:
-                    assert head.directory_id == noted["directory_id"]
+                meta = head.meta
+                assert meta is not None
+                noted = capture["nodes"][str(meta.node_id)]
+                assert replica.node_dir.endswith(f"node-{meta.node_id}")
+                assert meta.cluster_id == notes["cluster_id"]
+                if noted.get("directory_id") and meta.directory_id:
+                    assert meta.directory_id == noted["directory_id"]
                 checked += 1
     assert checked > 20
-
-
-def test_checkpoints_of_a_broker_are_kept_by_name(node_dir: Path) -> None:
-    (node_dir / "replication-offset-checkpoint").write_bytes(b"0\n1\norders 3 17\n")
-    (node_dir / "recovery-point-offset-checkpoint").write_bytes(b"0\n9\n")
-    (node_dir / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":12}')
-    with open_storage(node_dir) as storage:
-        checkpoints = read_checkpoints(storage, only_replica(storage))
-    assert checkpoints.offsets == {"replication-offset-checkpoint": (OffsetEntry("orders", 3, 17),)}
-    assert checkpoints.clean_shutdown is not None
-    assert checkpoints.clean_shutdown.broker_epoch == 12
-    (damage,) = checkpoints.damages
-    assert (damage.path, damage.position, damage.reason) == (
-        "recovery-point-offset-checkpoint",
-        2,
-        Reason.BAD_FILE,
-    )
 
 
 def test_absent_files_are_no_damage(node_dir: Path) -> None:
@@ -201,19 +165,17 @@ def test_absent_files_are_no_damage(node_dir: Path) -> None:
     (node_dir / LOG / "leader-epoch-checkpoint").unlink()
     with open_storage(node_dir) as storage:
         replica = only_replica(storage)
-        head = read_replica(storage, replica)
+        head = heads(storage, replica)
         assert read_meta(storage, replica) == (None, ())
         assert read_quorum_state(storage, replica) == (None, ())
-    assert (head.cluster_id, head.node_id, head.directory_id, head.quorum_state) == (None, None, None, None)
-    assert head.checkpoints.leader_epochs is None
-    assert head.damages == ()
+    assert head == Heads(None, None, None, ())
 
 
 @pytest.mark.parametrize("name", ["meta.properties", f"{LOG}/quorum-state", f"{LOG}/partition.metadata"])
 def test_one_damaged_file_leaves_the_others(node_dir: Path, name: str) -> None:
     (node_dir / name).write_bytes(b"version=9\nnonsense")
     with open_storage(node_dir) as storage:
-        head = read_replica(storage, only_replica(storage))
+        head = heads(storage, only_replica(storage))
     assert [damage.path for damage in head.damages] == [name]
     assert (head.meta is None) == (name == "meta.properties")
     assert (head.quorum_state is None) == (name == f"{LOG}/quorum-state")

@@ -77,7 +77,7 @@ def test_headers_without_end_are_a_bomb_too(good: dict[str, bytes]) -> None:
 
 def test_a_sparse_map_without_end_is_a_bomb_too(good: dict[str, bytes]) -> None:
     more = bytes(504) + b"\1" + bytes(7)
-    data = gzip.compress(good_tar(good) + old_sparse(OTHER, [(0, 0)], 4096, b"", more=True) + more * 60_000, 9)
+    data = gzip.compress(good_tar(good) + old_sparse([(0, 0)], 4096, b"", more=True) + more * 60_000, 9)
     with open_archive(data, SMALL) as storage:
         assert {damage.reason for damage in assert_good(storage, good).damages} == {Reason.LIMIT}
 

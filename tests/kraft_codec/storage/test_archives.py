@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,10 +19,10 @@ import pytest
 from kraft_codec.errors import CodecError, Damage, InputError, Reason
 from kraft_codec.file_names import offset_index_name, segment_name, snapshot_name, time_index_name
 from kraft_codec.files.discovery import Discovery, discover
-from kraft_codec.files.logdir import read_replica
 from kraft_codec.storage.archives import ArchiveStorage
 from kraft_codec.storage.opener import StoragePool, open_storage
 from kraft_codec.storage.random_access import FileChange, Limits, Storage
+from tests.builders.node_dirs import MakeNodeDir, heads
 
 LOG = "node-1/__cluster_metadata-0"
 SEGMENT = f"{LOG}/{segment_name(0)}"
@@ -31,7 +30,7 @@ TAR_FORMATS = ["v7", "oldgnu", "gnu", "ustar", "posix"]
 
 
 @pytest.fixture
-def tree(make_node_dir: Callable[..., Path], tmp_path: Path) -> Path:
+def tree(make_node_dir: MakeNodeDir, tmp_path: Path) -> Path:
     """A directory with one node dir, its indexes preallocated, a time of its own for each file."""
     node_dir = make_node_dir(tmp_path / "tree" / "node-1")
     log_dir = node_dir / "__cluster_metadata-0"
@@ -70,7 +69,7 @@ def assert_same(storage: Storage, tree: Path) -> Discovery:
                     assert caught.value.reason is Reason.UNREADABLE
                 else:
                     assert storage.read_small(file.path) == plain.read_small(file.path), file.path
-            assert read_replica(storage, replica) == read_replica(plain, twin)
+            assert heads(storage, replica) == heads(plain, twin)
     return found
 
 
@@ -109,7 +108,7 @@ def test_sparse_files_in_each_form(tree: Path, tmp_path: Path, options: list[str
         assert assert_same(storage, tree).damages == ()
 
 
-def test_long_names(make_node_dir: Callable[..., Path], tmp_path: Path) -> None:
+def test_long_names(make_node_dir: MakeNodeDir, tmp_path: Path) -> None:
     for length in (90, 98, 100, 102, 150, 250):
         make_node_dir(tmp_path / "tree" / "ü" / ("x" * (length // 2)) / ("y" * (length // 2)))
     for tar_format in ("gnu", "posix"):
@@ -153,7 +152,7 @@ def test_indexes_are_kept_where_they_are_asked_for(tree: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_preallocated_indexes_do_not_make_an_archive_a_bomb(make_node_dir: Callable[..., Path], tmp_path: Path) -> None:
+def test_preallocated_indexes_do_not_make_an_archive_a_bomb(make_node_dir: MakeNodeDir, tmp_path: Path) -> None:
     for node_id in range(8):
         node_dir = make_node_dir(tmp_path / "tree" / f"node-{node_id}", node_id=node_id)
         for name in (offset_index_name(0), time_index_name(0), f"{offset_index_name(0)}.deleted"):

@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ import pytest
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import segment_name
 from kraft_codec.files.discovery import discover
-from kraft_codec.files.logdir import read_replica, segments
+from kraft_codec.files.logdir import segments
 from kraft_codec.storage.local import LocalStorage
 from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import Limits
 from tests.builders.node_dirs import SEGMENT_PATH as SEGMENT
-from tests.builders.node_dirs import as_somebody_else
+from tests.builders.node_dirs import MakeNodeDir, as_somebody_else, heads
 
 
 def damages_below(path: Path) -> dict[str, Reason]:
@@ -50,7 +49,7 @@ def test_links_to_directories_are_not_followed(node_dir: Path, target: str) -> N
                 assert caught.value.reason is Reason.HOSTILE_NAME
 
 
-def test_a_log_dir_that_is_a_link_is_named_with_its_remedy(node_dir: Path, make_node_dir: Callable[..., Path]) -> None:
+def test_a_log_dir_that_is_a_link_is_named_with_its_remedy(node_dir: Path, make_node_dir: MakeNodeDir) -> None:
     second_node = node_dir.parent / "node-2"
     make_node_dir(second_node, node_id=2)
     shutil.rmtree(second_node / "__cluster_metadata-0")
@@ -117,7 +116,7 @@ def test_a_fifo_a_socket_and_a_device_are_not_opened(node_dir: Path, tmp_path: P
     ],
 )
 def test_hostile_names_are_one_line_of_damage(
-    node_dir: Path, make_node_dir: Callable[..., Path], name: bytes, shown: str
+    node_dir: Path, make_node_dir: MakeNodeDir, name: bytes, shown: str
 ) -> None:
     make_node_dir(Path(os.fsdecode(os.path.join(os.fsencode(node_dir.parent), name))))  # noqa: PTH118
     assert damages_below(node_dir.parent) == {shown: Reason.HOSTILE_NAME}
@@ -135,7 +134,7 @@ def test_a_path_with_a_hostile_name_is_an_input_error_on_one_line(tmp_path: Path
         assert str(tmp_path) in str(caught.value)
 
 
-def test_no_permission_is_a_named_gap(node_dir: Path, make_node_dir: Callable[..., Path]) -> None:
+def test_no_permission_is_a_named_gap(node_dir: Path, make_node_dir: MakeNodeDir) -> None:
     second_node = make_node_dir(node_dir.parent / "node-2", node_id=2)
     node_dir.parent.chmod(0o755)
     (node_dir / SEGMENT).chmod(0)
@@ -186,7 +185,7 @@ def test_empty_files_are_read_as_empty(node_dir: Path) -> None:
         path.write_bytes(b"")
     with open_storage(node_dir) as opened:
         (replica,) = discover(opened).replicas
-        head = read_replica(opened, replica)
+        head = heads(opened, replica)
         ordered, _ = segments(opened, replica)
     assert [segment.first_offset for segment in ordered] == [None]
     assert {Path(damage.path).name: damage.reason for damage in head.damages} == {
@@ -241,7 +240,7 @@ def test_complaints_are_bounded_and_counted(node_dir: Path) -> None:
     assert [damage.reason for damage in damages] == [Reason.UNREADABLE] * 10 + [Reason.LIMIT]
 
 
-def test_depth_and_breadth_are_bounded(tmp_path: Path, make_node_dir: Callable[..., Path]) -> None:
+def test_depth_and_breadth_are_bounded(tmp_path: Path, make_node_dir: MakeNodeDir) -> None:
     make_node_dir(tmp_path / "/".join("abcdefgh"))
     make_node_dir(tmp_path / "near")
     with LocalStorage(str(tmp_path), limits=Limits(depth_count=4)) as opened:

@@ -99,13 +99,13 @@ TAR_CASES: dict[str, tuple[bytes, dict[str, Reason]]] = {
     "a directory where a file is": (header(SEGMENT.encode() + b"/", flag=b"5"), {SEGMENT: Reason.HOSTILE_NAME}),
     "a file below a file": (member(f"{SEGMENT}/meta.properties"), {"meta.properties": Reason.HOSTILE_NAME}),
     "sparse, overlapping": (
-        old_sparse(OTHER, [(0, 512), (256, 512)], 4096, bytes(1024)),
+        old_sparse([(0, 512), (256, 512)], 4096, bytes(1024)),
         {OTHER: Reason.BAD_FILE},
     ),
-    "sparse, backwards": (old_sparse(OTHER, [(2048, 512), (0, 512)], 4096, bytes(1024)), {OTHER: Reason.BAD_FILE}),
-    "sparse, beyond its end": (old_sparse(OTHER, [(4096, 512)], 4096, bytes(512)), {OTHER: Reason.BAD_FILE}),
-    "sparse, more than is stored": (old_sparse(OTHER, [(0, 1024)], 4096, bytes(512)), {OTHER: Reason.BAD_FILE}),
-    "sparse, beyond all measure": (old_sparse(OTHER, [(0, 512)], 8**11 - 1, b"x" * 512), {}),
+    "sparse, backwards": (old_sparse([(2048, 512), (0, 512)], 4096, bytes(1024)), {OTHER: Reason.BAD_FILE}),
+    "sparse, beyond its end": (old_sparse([(4096, 512)], 4096, bytes(512)), {OTHER: Reason.BAD_FILE}),
+    "sparse, more than is stored": (old_sparse([(0, 1024)], 4096, bytes(512)), {OTHER: Reason.BAD_FILE}),
+    "sparse, beyond all measure": (old_sparse([(0, 512)], 8**11 - 1, b"x" * 512), {}),
     "sparse 1.0 without an end": (
         pax((b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"0"), (b"GNU.sparse.realsize", b"512"))
         + member(OTHER, b"9" * 512 + b"\n" * 512),
@@ -136,7 +136,7 @@ BREAKING_CASES: dict[str, tuple[bytes, Reason]] = {
     "pax size beyond the end": (pax((b"size", b"999999999999")) + member(OTHER), Reason.BAD_FILE),
     "pax header beyond the end": (header(b"pax", size=b"77777777777\0", flag=b"x"), Reason.BAD_FILE),
     "sparse map without an end": (
-        old_sparse(OTHER, [(0, 512)], 4096, b"", more=True) + (bytes(504) + b"\1" + bytes(7)) * 50,
+        old_sparse([(0, 512)], 4096, b"", more=True) + (bytes(504) + b"\1" + bytes(7)) * 50,
         Reason.BAD_FILE,
     ),
     "long name without a member": (long_name(b"x" * 200), Reason.BAD_FILE),
@@ -233,7 +233,7 @@ def test_no_bytes_raise_anything_but_an_input_error(good: dict[str, bytes], kind
     if kind == "zip":
         whole = make_zip(small)
     else:
-        whole = pax((b"mtime", b"1.5")) + good_tar(small) + old_sparse(OTHER, [(0, 512)], 4096, b"x" * 512) + END
+        whole = pax((b"mtime", b"1.5")) + good_tar(small) + old_sparse([(0, 512)], 4096, b"x" * 512) + END
         whole = gzip.compress(whole, 1) if kind == "tgz" else whole
     read_count = 0
     for data in mutations(whole, 966, 1500):

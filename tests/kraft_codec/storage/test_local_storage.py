@@ -13,7 +13,7 @@ import pytest
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import segment_name
 from kraft_codec.files.discovery import discover
-from kraft_codec.files.logdir import read_replica, segments
+from kraft_codec.files.logdir import read_meta, segments
 from kraft_codec.storage.local import LocalStorage
 from kraft_codec.storage.opener import file_path, open_storage, other_host
 from kraft_codec.storage.random_access import EntryKind, FileChange, Storage
@@ -124,7 +124,9 @@ def test_a_path_may_itself_be_a_link(node_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(node_dir / "__cluster_metadata-0")
     with open_storage(tmp_path / "log") as opened:
         (replica,) = discover(opened).replicas
-        assert read_replica(opened, replica).node_id == 1
+        meta, _ = read_meta(opened, replica)
+        assert meta is not None
+        assert meta.node_id == 1
 
 
 def test_an_address_of_an_unknown_kind(tmp_path: Path, node_dir: Path) -> None:
@@ -225,7 +227,9 @@ def test_what_changes_between_listing_and_opening_stops_nothing_else(node_dir: P
         elif change == "deleted":
             (node_dir / "gone").unlink()
         ordered, damages = segments(opened, replica)
-        assert read_replica(opened, replica).node_id == 1
+        meta, _ = read_meta(opened, replica)
+        assert meta is not None
+        assert meta.node_id == 1
     assert [segment.file.base_offset for segment in ordered] == [30]
     assert [damage.path for damage in damages] == [SEGMENT]
 

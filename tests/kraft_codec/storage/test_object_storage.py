@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +18,19 @@ from pyarrow import fs
 from kraft_codec.errors import CodecError, InputError, Reason
 from kraft_codec.file_names import segment_name
 from kraft_codec.files.discovery import Discovery, discover
-from kraft_codec.files.logdir import read_replica, segments
+from kraft_codec.files.logdir import segments
 from kraft_codec.storage.object_store import ObjectStorage
 from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import FileChange, Limits, Storage
 from kraft_codec.storage.remembered_objects import SMALL_BYTES, RememberedObjects
+from tests.builders.node_dirs import MakeNodeDir, heads
 
 SEGMENT = f"now/node-1/__cluster_metadata-0/{segment_name(0)}"
 BUCKET = "incidents"
 
 
 @pytest.fixture
-def tree(make_node_dir: Callable[..., Path], tmp_path: Path) -> Path:
+def tree(make_node_dir: MakeNodeDir, tmp_path: Path) -> Path:
     for capture in ("now", "later"):
         for node_id in (1, 2):
             make_node_dir(tmp_path / "tree" / capture / f"node-{node_id}", node_id=node_id)
@@ -58,7 +59,7 @@ def assert_same(storage: Storage, tree: Path) -> Discovery:
             ]
             for file in replica.files:
                 assert storage.read_small(file.path) == plain.read_small(file.path)
-            assert read_replica(storage, replica) == read_replica(plain, twin)
+            assert heads(storage, replica) == heads(plain, twin)
             assert segments(storage, replica)[1] == ()
     return found
 

@@ -115,7 +115,7 @@ def test_a_sparse_file_of_too_many_pieces(good: dict[str, bytes]) -> None:
     """Its map goes on for blocks and blocks: read to its end, kept as none."""
     piece = b"%011o\0%011o\0" % (0, 0)
     more = (21 * piece).ljust(504, b"\0") + b"\1" + bytes(7)
-    first = old_sparse(OTHER, [(0, 0)] * 4, 100, b"", more=True)
+    first = old_sparse([(0, 0)] * 4, 100, b"", more=True)
     last = (21 * piece).ljust(BLOCK, b"\0")
     storage = open_archive(good_tar(good) + first + more * 4_800 + last + END, Limits())
     assert [damage.reason for damage in discover(storage).damages][:1] == [Reason.BAD_FILE]

@@ -14,21 +14,21 @@ import pytest
 
 from kraft_codec.file_names import segment_name
 from kraft_codec.files.discovery import discover
-from kraft_codec.files.logdir import read_replica, segments
+from kraft_codec.files.logdir import segments
 from kraft_codec.storage.local import LocalStorage
 from kraft_codec.storage.opener import open_storage
 from tests.builders.node_dirs import SEGMENT_PATH as SEGMENT
-from tests.builders.node_dirs import as_somebody_else
+from tests.builders.node_dirs import MakeNodeDir, as_somebody_else, heads
 
 
 def test_nothing_below_the_root_changes(
-    node_dir: Path, make_node_dir: Callable[..., Path], unchanged: Callable[[Path], str]
+    node_dir: Path, make_node_dir: MakeNodeDir, unchanged: Callable[[Path], str]
 ) -> None:
     make_node_dir(node_dir.parent / "capture" / "node-2", node_id=2)
     before = unchanged(node_dir.parent)
     with open_storage(node_dir.parent) as opened:
         for replica in discover(opened).replicas:
-            read_replica(opened, replica)
+            heads(opened, replica)
             segments(opened, replica)
             for file in replica.files:
                 opened.read_small(file.path)
@@ -51,12 +51,12 @@ def test_another_user_may_read_without_the_right_to_hide_it(node_dir: Path) -> N
 READER = """
 import sys
 from kraft_codec.files.discovery import discover
-from kraft_codec.files.logdir import read_replica, segments
+from kraft_codec.files.logdir import read_checkpoints, read_meta, read_quorum_state, segments
 from kraft_codec.storage.opener import open_storage
 with open_storage(sys.argv[1]) as storage:
     for replica in discover(storage).replicas:
-        read_replica(storage, replica)
-        segments(storage, replica)
+        for read in (read_meta, read_checkpoints, read_quorum_state, segments):
+            read(storage, replica)
         for file in replica.files:
             storage.read_small(file.path)
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,6 @@ from pyarrow import fs
 from kraft_codec.errors import CodecError, Reason
 from kraft_codec.file_names import FileKind
 from kraft_codec.files.discovery import discover
-from kraft_codec.files.logdir import read_replica
 from kraft_codec.storage import remembered_objects
 from kraft_codec.storage.capture_stores import BucketCaptures, is_capture_store
 from kraft_codec.storage.captured import CapturedStorage
@@ -29,6 +28,7 @@ from kraft_codec.storage.remembered_objects import (
     take_carried,
 )
 from tests.builders.kept_captures import capture
+from tests.builders.node_dirs import MakeNodeDir, heads
 
 ADDRESS: Final = "s3://incidents/tree"
 
@@ -79,7 +79,7 @@ def _in_seconds(info: Any) -> Any:
 
 
 @pytest.fixture
-def tree(make_node_dir: Callable[..., Path], tmp_path: Path) -> Path:
+def tree(make_node_dir: MakeNodeDir, tmp_path: Path) -> Path:
     for node_id in (1, 2, 3):
         make_node_dir(tmp_path / "tree" / f"node-{node_id}", node_id=node_id)
     return tmp_path / "tree"
@@ -100,9 +100,9 @@ def test_each_folder_and_each_object_is_asked_for_once(storage: ObjectStorage, s
     files = [path for path in tree.rglob("*") if path.is_file()]
     folders = [path for path in tree.rglob("*") if path.is_dir()]
     with open_storage(tree) as plain:
-        expected = [read_replica(plain, replica) for replica in discover(plain).replicas]
+        expected = [heads(plain, replica) for replica in discover(plain).replicas]
     for _ in range(3):
-        assert [read_replica(storage, replica) for replica in discover(storage).replicas] == expected
+        assert [heads(storage, replica) for replica in discover(storage).replicas] == expected
     assert store.asked["LIST"] == 1 + len(folders)
     assert store.asked["GET"] == store.asked["HEAD"] <= len(files)
     assert store.asked["GET"] >= 3 * 3  # meta.properties, quorum-state and the log of each
@@ -160,7 +160,7 @@ def test_an_object_that_is_cut_while_it_is_read(storage: ObjectStorage, tree: Pa
 def test_what_planning_asked_is_not_asked_again_where_it_is_read(
     storage: ObjectStorage, store: CountedStore, tree: Path
 ) -> None:
-    expected = [read_replica(storage, replica) for replica in discover(storage).replicas]
+    expected = [heads(storage, replica) for replica in discover(storage).replicas]
     storage.carry()
     carried = take_carried([ADDRESS, "s3://another"])
     assert set(carried) == {ADDRESS}
@@ -169,7 +169,7 @@ def test_what_planning_asked_is_not_asked_again_where_it_is_read(
     accept_carried(carried)
     try:
         with ObjectStorage(RememberedObjects(store, ADDRESS), str(tree), ADDRESS) as further:
-            assert [read_replica(further, replica) for replica in discover(further).replicas] == expected
+            assert [heads(further, replica) for replica in discover(further).replicas] == expected
     finally:
         accept_carried({})
     assert not store.asked
