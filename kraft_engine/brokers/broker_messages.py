@@ -62,7 +62,6 @@ class BrokerHeartbeatRequest:
 class BrokerHeartbeatResponse:
     sender: bytes
     error: str
-    is_fenced: bool = True
     should_shut_down: bool = False
 
 

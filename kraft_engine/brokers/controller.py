@@ -175,9 +175,7 @@ class Controller(ControllerBase):
         caught_up = request.current_metadata_offset > known["brokerEpoch"]
         if known["fenced"] and (caught_up or not self.switches.unfencing_needs_caught_up):
             self.unfence(broker_id)
-            reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=False))
-        else:
-            reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=bool(known["fenced"])))
+        reply(BrokerHeartbeatResponse(request.sender, ""))
 
     def _shut_down(self, request: BrokerHeartbeatRequest, known: dict[str, Any], reply: Reply) -> None:
         """Leaders move first, and the log says that the broker is in controlled shutdown; one that leads nothing is
@@ -193,9 +191,9 @@ class Controller(ControllerBase):
             if not self.write(records, is_atomic=False):
                 return
         if any(partition.leader == broker_id for partition in self.image.all_partitions()):
-            reply(BrokerHeartbeatResponse(request.sender, "", is_fenced=False))
+            reply(BrokerHeartbeatResponse(request.sender, ""))
             return
-        response = BrokerHeartbeatResponse(request.sender, "", is_fenced=True, should_shut_down=True)
+        response = BrokerHeartbeatResponse(request.sender, "", should_shut_down=True)
         if self.image.brokers[broker_id]["fenced"]:
             reply(response)
         else:

@@ -8,7 +8,7 @@ from kraft_engine.brokers.broker_messages import AssignReplicasToDirsRequest
 from kraft_engine.brokers.controller import Controller
 from kraft_engine.brokers.image import BROKER, ELR_FEATURE, METADATA_VERSION, MIN_ISR, TOPIC
 from kraft_engine.brokers.image_records import config, feature, partition_fields, partition_version
-from kraft_engine.brokers.partition import NO_LEADER, UNASSIGNED
+from kraft_engine.brokers.partition import UNASSIGNED
 from kraft_engine.consensus.log_batches import Record
 
 
@@ -239,11 +239,3 @@ def _token(controller: Controller, user: str) -> Record:
         "tokenId": chance.octets(16).hex(),
     }
     return ("DelegationTokenRecord", 0, fields)
-
-
-def leaderless(controller: Controller) -> list[tuple[bytes, int]]:
-    return [
-        (partition.topic_id, partition.index)
-        for partition in controller.image.all_partitions()
-        if partition.leader == NO_LEADER
-    ]

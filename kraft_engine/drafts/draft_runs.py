@@ -143,5 +143,5 @@ class Kip642CancelRun(Kip642Run):
         self.world.after(self.world.chance.between(3 * MS, 25 * MS), self._think_better)
 
 
-def draft_run(seed: int, dialect: Dialect, *, switches: Switches = ALL_ON, beyond: bool = False) -> RandomRun:
-    return (Kip856Run if dialect is Dialect.KIP856 else Kip642Run)(seed, switches=switches, beyond_model=beyond)
+def draft_run(seed: int, dialect: Dialect, *, switches: Switches = ALL_ON) -> RandomRun:
+    return (Kip856Run if dialect is Dialect.KIP856 else Kip642Run)(seed, switches=switches)

@@ -78,10 +78,10 @@ def occurrences(run: RandomRun | KafkaRun) -> Counter[str]:
     return counts
 
 
-def observe(seeds: int, *, first_seed: int = 0, until: Collection[str] = ()) -> Counter[str]:
+def observe(seeds: int, *, until: Collection[str] = ()) -> Counter[str]:
     """What occurs in so many seeds of every kind of run, beyond Raft's model in every fifth; ends once `until` did."""
     counts: Counter[str] = Counter()
-    for seed in range(first_seed, first_seed + seeds):
+    for seed in range(seeds):
         for kind in RUN_CLASSES:
             run = RandomRun(seed, beyond_model=True) if kind is RandomRun and seed % 5 == 4 else kind(seed)
             run.run(EVENT_COUNT * (2 if issubclass(kind, WideRun) else 1))

@@ -318,12 +318,12 @@ class Stage:
             for replica in self.machine.broker_by_id[broker_id].replicas.values():
                 replica.sync()
 
-    def lose_committed(self, broker_id: int, topic_id: bytes, count: int, *, index: int = 0) -> None:
-        """A broker that is down has lost this many of the partition's committed records, and what came after them."""
-        committed = len(self.partitions.committed[(topic_id, index)])
-        replica = self.machine.broker_by_id[broker_id].replicas[(topic_id, index)]
+    def lose_committed(self, broker_id: int, topic_id: bytes, count: int) -> None:
+        """A broker that is down has lost this many committed records of partition 0, and what came after them."""
+        committed = len(self.partitions.committed[(topic_id, 0)])
+        replica = self.machine.broker_by_id[broker_id].replicas[(topic_id, 0)]
         replica.truncate(min(committed - count, replica.end_offset))
-        self.fault("committed records lost", broker=broker_id, partition=index, records=count)
+        self.fault("committed records lost", broker=broker_id, partition=0, records=count)
 
     def stop_broker(self, broker_id: int) -> None:
         """A controlled shutdown, to its end."""

@@ -360,10 +360,10 @@ class Cluster:
         node = self.leader()
         return node if node is not None and node.leader is not None and node.leader.writable else None
 
-    def run_until_leader(self, limit_us: int = 60_000 * MS) -> RaftNode:
+    def run_until_leader(self) -> RaftNode:
         """Runs until a leader has committed its epoch's first batch."""
-        if not self.world.run_until(lambda: self.ready_leader() is not None, limit_us=limit_us):
-            raise TimeoutError(f"no leader within {limit_us // MS} ms (seed {self.world.seed})")
+        if not self.world.run_until(lambda: self.ready_leader() is not None, limit_us=60_000 * MS):
+            raise TimeoutError(f"no leader within 60000 ms (seed {self.world.seed})")
         leader = self.ready_leader()
         if leader is None:
             raise TimeoutError("the leader went as it came")
