@@ -10,7 +10,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from kraft_audit.losses.replica_disks import ReplicaLog
 
@@ -21,24 +21,23 @@ DiskId = tuple[int, str | None]
 """Broker id, directory id."""
 
 
-class PossibleHolder(Protocol):
+@dataclass(frozen=True, slots=True)
+class PossibleHolder:
     """A replica that holds, or may hold, what the elected leader lacks; `is_sure` if it is a member of W.
 
-    `state` is that of when its disk was read, or newer: one that was started after the event is not `stopped` any more,
-    as it truncates its log before it is unfenced, and leaves no trace of that where nothing was written since.
+    `state` is stopped, down, running or gone: that of when its disk was read, or newer. One that was started after the
+    event is not `stopped` any more, as it truncates its log before it is unfenced, and leaves no trace of that where
+    nothing was written since.
     """
 
-    @property
-    def broker_id(self) -> int: ...
-    @property
-    def directory_id(self) -> str | None: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def is_sure(self) -> bool: ...
+    broker_id: int
+    directory_id: str | None
+    state: str
+    is_sure: bool
 
 
-class DoubtfulElection(Protocol):
+@dataclass(frozen=True, slots=True)
+class DoubtfulElection:
     """An election that may have lost records: `leader` was elected with `leader_epoch` at `timestamp_ms`.
 
     `rival_since` is the first leader epoch of whoever led just before it, without a pause; None where the elected
@@ -46,18 +45,12 @@ class DoubtfulElection(Protocol):
     what was lost from.
     """
 
-    @property
-    def topic_id(self) -> str: ...
-    @property
-    def leader(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def timestamp_ms(self) -> int: ...
-    @property
-    def rival_since(self) -> int | None: ...
-    @property
-    def holders(self) -> Sequence[PossibleHolder]: ...
+    topic_id: str
+    leader: int
+    leader_epoch: int
+    timestamp_ms: int
+    holders: tuple[PossibleHolder, ...]
+    rival_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from kraft_audit.losses.replica_disks import ReplicaLog
 from kraft_audit.recovery.crash_forecast import PartitionOutcome, SmallestLoss, WhatIf
 from kraft_audit.recovery.leaderless_partitions import Choice, RecoveryPlan
+from kraft_audit.rules.columns.partition_states import ids_text
 from kraft_audit.text.readable import and_more, when
 
 _Subject = TypeVar("_Subject", PartitionOutcome, RecoveryPlan)
@@ -86,8 +87,8 @@ def _outcome_text(outcome: PartitionOutcome) -> str:
         )
         if holds
     ]
-    after = f"ISR {_ids(outcome.isr_after)}  ELR {_ids(outcome.elr_after)}, leader {outcome.leader}"
-    before = f"ISR {_ids(outcome.isr)}  ELR {_ids(outcome.elr)}"
+    after = f"ISR {ids_text(outcome.isr_after)}  ELR {ids_text(outcome.elr_after)}, leader {outcome.leader}"
+    before = f"ISR {ids_text(outcome.isr)}  ELR {ids_text(outcome.elr)}"
     return f"{', '.join(effects)}   {before} → {after}"
 
 
@@ -100,8 +101,8 @@ def recovery_lines(plans: Sequence[RecoveryPlan], *, show_all: bool = False) -> 
     groups = _groups(plans, _story, show_all)
     for names, members in groups:
         first = members[0]
-        state = f"ISR {_ids(first.isr)}  ELR {_ids(first.elr)}  last known {_ids(first.last_known_elr)}"
-        replicas = sorted({_ids(plan.replicas) for plan in members})
+        state = f"ISR {ids_text(first.isr)}  ELR {ids_text(first.elr)}  last known {ids_text(first.last_known_elr)}"
+        replicas = sorted({ids_text(plan.replicas) for plan in members})
         of = f"of replicas {replicas[0]}" if len(replicas) == 1 else f"of {len(replicas)} sets of replicas"
         unclean = "on" if first.unclean_election_enabled else "off"
         yield ""
@@ -150,7 +151,3 @@ def _choice_text(choices: Sequence[Choice]) -> str:
     loses = f"loses {records} that consumers may have read" if count else "loses nothing known"
     more = sum(choice.lost_records_max or 0 for choice in choices) - count
     return f"{text}; {loses}{f', and {more} more that only other captured logs hold' if more > 0 else ''}"
-
-
-def _ids(nodes: Sequence[int]) -> str:
-    return "[" + " ".join(map(str, nodes)) + "]"

@@ -428,7 +428,7 @@ def finding_of(rule: Rule, cluster_id: str, case: Case, history_id: str = "", ke
     )
 
 
-def clear_finding(rule: Rule, cluster_id: str, reason: str | None = None, history_id: str = "") -> Finding:
+def clear_finding(rule: Rule, cluster_id: str, reason: str | None, history_id: str) -> Finding:
     """The finding of a rule that ran and found nothing."""
     case = Case("", reason or f"{rule.name}: nothing found")
     return finding_of(rule, cluster_id, case, history_id)._replace(status=Status.CLEAR)

@@ -1,7 +1,7 @@
 """What people decide about rules: thresholds, and waivers of single findings.
 
-conf/rules.yaml is generated from the registry and checked against it. A waiver accepts a finding until a day; it says
-who and why. An expired waiver is a finding again.
+A test compares conf/rules.yaml with the registry. A waiver accepts a finding until a day; it says who and why. An
+expired waiver is a finding again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,6 @@ from kraft_audit.text.text_files import YamlError, parse_yaml
 
 THRESHOLD_MAX: Final = 10**15
 """More than any of them can mean, and far below what 64 bits hold of the smaller units that rules count in."""
-HEAD: Final = """\
-# Thresholds of the rules, with their defaults. What is left out keeps its default.
-# `kraft-audit rules RULE` says what a rule does.
-"""
-
 WAIVER_KEYS: Final = ("rule", "cluster", "subject", "who", "why", "until", "before")
 
 
@@ -38,17 +33,6 @@ class RuleSettingsError(Exception):
         self.key = key
         self.value = value
         self.expected = expected
-
-
-def settings_text() -> str:
-    """The whole of conf/rules.yaml with the defaults."""
-    parts = [HEAD]
-    for rule in rules().values():
-        if rule.thresholds:
-            lines = [f"{rule.id}:  # {rule.name}"]
-            lines += [f"  {t.name}: {_yaml_value(t.default)}  # {t.comment}" for t in rule.thresholds]
-            parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts)
 
 
 def load_rule_settings(path: Path) -> dict[str, RuleSettings]:
@@ -106,19 +90,12 @@ def _near(word: Any, words: Mapping[str, Any]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def _yaml_value(value: float) -> str:
-    import yaml
-
-    return yaml.safe_dump(value).splitlines()[0]
-
-
 @dataclass(frozen=True, slots=True)
 class WaiverCount:
-    """What waivers did: findings waived, findings whose waiver expired, waivers that match nothing."""
+    """What waivers did: findings waived, and findings whose waiver expired."""
 
     waived: int
     expired: int
-    unused: tuple[Waiver, ...]
 
 
 def load_waivers(path: Path) -> tuple[Waiver, ...]:
@@ -184,11 +161,9 @@ def apply_waivers(
 ) -> tuple[list[Finding], WaiverCount]:
     """Marks findings that are waived, or whose waiver expired. A waiver holds to the end of its day, UTC."""
     known = tuple(waivers)
-    used: set[Waiver] = set()
     marked = []
     for finding in findings:
         mine = [waiver for waiver in known if finding.status is Status.RAISED and _waives(waiver, finding)]
-        used.update(mine)
         valid = [waiver for waiver in mine if not is_expired(waiver, now_ms)]
         if valid:
             finding = finding._replace(waiver=valid[0])
@@ -197,7 +172,7 @@ def apply_waivers(
         marked.append(finding)
     waived = sum(finding.waiver is not None and not finding.is_declared for finding in marked)
     expired = sum(finding.expired_waiver is not None for finding in marked)
-    return marked, WaiverCount(waived, expired, tuple(waiver for waiver in known if waiver not in used))
+    return marked, WaiverCount(waived, expired)
 
 
 def _waives(waiver: Waiver, finding: Finding) -> bool:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kraft_audit.losses.disk_proofs import PossibleHolder
 from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.broker_returns import is_stopped_cleanly
 from kraft_audit.rules.columns.log_batches import operation_ends
-from kraft_audit.rules.columns.loss_proofs import NO_DISKS, DiskHolder, DiskProof, DoubtedEvent, disk_proofs
+from kraft_audit.rules.columns.loss_proofs import NO_DISKS, DiskProof, disk_proofs
 from kraft_audit.rules.columns.nodes import broker_states, is_active
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.witnesses import Label, LossEvent, Reason, loss_events
 from kraft_audit.rules.rule_model import Severity
-from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
 class HolderState(enum.StrEnum):
@@ -115,7 +115,7 @@ def _losses(history: ClusterHistory) -> Iterator[Loss]:
         return
     ends = _operation_ends(history)
     of_events = [tuple(_holders(history, event, end)) for event, end in zip(events, ends, strict=True)]
-    proofs = disk_proofs(history, [_doubted(*each) for each in zip(events, of_events, strict=True)])
+    proofs = disk_proofs(history, events, [tuple(map(_as_possible, holders)) for holders in of_events])
     for event, end, holders, proof in zip(events, ends, of_events, proofs, strict=True):
         grade = _grade(history, event, end)
         if proof.ranges:
@@ -126,20 +126,10 @@ def _losses(history: ClusterHistory) -> Iterator[Loss]:
         yield Loss(event, grade, _severity(event, grade, was_intact), holders if grade.is_reported else (), proof)
 
 
-def _doubted(event: LossEvent, holders: tuple[LossHolder, ...]) -> DoubtedEvent:
-    """The event as disks are asked about it: a witness that ran at the event may have been read before it followed."""
-    return DoubtedEvent(
-        event,
-        tuple(
-            DiskHolder(
-                holder.broker_id,
-                holder.directory_id or None,
-                "running" if holder.then is HolderState.GONE else holder.now.value,
-                holder.is_witness,
-            )
-            for holder in holders
-        ),
-    )
+def _as_possible(holder: LossHolder) -> PossibleHolder:
+    """The holder as disks are asked about it: a witness that ran at the event may have been read before it followed."""
+    state = "running" if holder.then is HolderState.GONE else holder.now.value
+    return PossibleHolder(holder.broker_id, holder.directory_id or None, state, holder.is_witness)
 
 
 def _grade(history: ClusterHistory, event: LossEvent, end: int) -> Grade:
@@ -235,7 +225,7 @@ def losses_beside(history: ClusterHistory, broker: int) -> list[Loss]:
     known = broker_states(history).get(broker)
     if known is None or (known.newest["exists"] and not known.newest["fenced"]):
         return []
-    return history.known(f"losses beside {broker} by {PARTITION_CHANGES.name}", lambda: _losses_beside(history, broker))
+    return history.known(f"losses beside {broker}", lambda: _losses_beside(history, broker))
 
 
 def _losses_beside(history: ClusterHistory, broker: int) -> list[Loss]:

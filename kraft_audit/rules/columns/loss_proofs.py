@@ -10,7 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from kraft_audit.losses.disk_proofs import (
+    DoubtfulElection,
     LostRange,
+    PossibleHolder,
     is_ruled_out,
     leader_log,
     lost_from,
@@ -22,42 +24,6 @@ from kraft_audit.losses.replica_disks import ReplicaLog, ReplicaLogs
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.partition_states import PartitionStates, partition_states
 from kraft_audit.rules.columns.witnesses import LossEvent
-from kraft_audit.tables.silver import PARTITION_CHANGES
-
-
-@dataclass(frozen=True, slots=True)
-class DiskHolder:
-    """A replica that held records, as `disk_proofs` asks for it; `state` is stopped, down, running or gone."""
-
-    broker_id: int
-    directory_id: str | None
-    state: str
-    is_sure: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DoubtedEvent:
-    """A loss event, as `disk_proofs` asks for it."""
-
-    event: LossEvent
-    holders: tuple[DiskHolder, ...]
-    rival_since: int | None = None
-
-    @property
-    def topic_id(self) -> str:
-        return self.event.topic_id
-
-    @property
-    def leader(self) -> int:
-        return self.event.leader_id
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.event.leader_epoch
-
-    @property
-    def timestamp_ms(self) -> int:
-        return self.event.timestamp_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +48,31 @@ class DiskProof:
 NO_DISKS = DiskProof()
 
 
-def disk_proofs(history: ClusterHistory, doubted: Sequence[DoubtedEvent]) -> list[DiskProof]:
-    """What the captured disks say of each event, in their order."""
-    logs = doubted_logs(history, {(each.event.topic, each.event.partition) for each in doubted})
-    proofs = dict.fromkeys(range(len(doubted)), NO_DISKS)
+def disk_proofs(
+    history: ClusterHistory, events: Sequence[LossEvent], holders: Sequence[tuple[PossibleHolder, ...]]
+) -> list[DiskProof]:
+    """What the captured disks say of each event with its holders, in their order."""
+    logs = doubted_logs(history, {(each.topic, each.partition) for each in events})
+    proofs = dict.fromkeys(range(len(events)), NO_DISKS)
     by_partition: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for number, each in enumerate(doubted):
-        by_partition[each.topic_id, each.event.partition].append(number)
+    for number, each in enumerate(events):
+        by_partition[each.topic_id, each.partition].append(number)
     for numbers in by_partition.values():
-        first = doubted[numbers[0]].event
+        first = events[numbers[0]]
         found = _of_partition(
-            history, [doubted[number] for number in numbers], logs.get((first.topic, first.partition), ())
+            history,
+            [events[number] for number in numbers],
+            [_doubtful(events[number], holders[number]) for number in numbers],
+            logs.get((first.topic, first.partition), ()),
         )
         proofs.update(zip(numbers, found, strict=True))
-    return [proofs[number] for number in range(len(doubted))]
+    return [proofs[number] for number in range(len(events))]
 
 
 def doubted_logs(history: ClusterHistory, wanted: Collection[tuple[str, int]]) -> ReplicaLogs:
     """What brokers' disks hold of the (topic, partition)s of all loss events; read once."""
     return history.known(
-        f"replica logs by {PARTITION_CHANGES.name}",
+        "replica logs",
         lambda: history.read_disks(wanted, _taken_ms(history)) if wanted else {},
     )
 
@@ -116,12 +87,19 @@ def _taken_ms(history: ClusterHistory) -> dict[int, int]:
     return times
 
 
+def _doubtful(event: LossEvent, holders: tuple[PossibleHolder, ...]) -> DoubtfulElection:
+    return DoubtfulElection(event.topic_id, event.leader_id, event.leader_epoch, event.timestamp_ms, holders)
+
+
 def _of_partition(
-    history: ClusterHistory, doubted: Sequence[DoubtedEvent], logs: Sequence[ReplicaLog]
+    history: ClusterHistory,
+    events: Sequence[LossEvent],
+    doubted: Sequence[DoubtfulElection],
+    logs: Sequence[ReplicaLog],
 ) -> list[DiskProof]:
     """The proofs of one partition's events, by the log of who leads it now."""
     states = partition_states(history)
-    newest = states.newest_row(doubted[0].event.row)
+    newest = states.newest_row(events[0].row)
     same = [log for log in logs if log.topic_id == doubted[0].topic_id]
     leads = int(states.leader[newest])
     if leads < 0:
@@ -129,11 +107,13 @@ def _of_partition(
     leader = leader_log(same, doubted[0].topic_id, leads)
     if leader is None:
         return [DiskProof(to_offset=to_offset(each, same)) for each in doubted]
-    doubted = [replace(each, rival_since=_rival_since(states, each.event)) for each in doubted]
+    doubted = [
+        replace(each, rival_since=_rival_since(states, event)) for event, each in zip(events, doubted, strict=True)
+    ]
     begins = int(states.leader_epoch[states.first_row(newest)]) if history.states_from else 0
     proven = proven_losses(doubted, same, leader, begins)
     proofs = []
-    for each in doubted:
+    for event, each in zip(events, doubted, strict=True):
         # What was read of the leader before the event does not say what it held when it was elected.
         knows = leader_log(same, each.topic_id, leads, each.leader_epoch) is not None
         own = [loss for loss in proven if knows and each.leader_epoch in loss.events]
@@ -144,7 +124,7 @@ def _of_partition(
                 tuple(loss.range for loss in own),
                 any(not loss.is_of_one_event for loss in own),
                 knows and not own and is_ruled_out(each, same, leader),
-                vanished_epochs(_acknowledging(history, each.event), leader) if knows else (),
+                vanished_epochs(_acknowledging(history, event), leader) if knows else (),
             )
         )
     return proofs

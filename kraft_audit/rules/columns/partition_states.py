@@ -303,12 +303,12 @@ class PartitionStates(Columns):
 def _state_text(
     leader: int, isr: tuple[int, ...], elr: tuple[int, ...], last_known: tuple[int, ...], replicas: tuple[int, ...]
 ) -> str:
-    last = f"  last known {_ids_text(last_known)}" if last_known else ""
-    return f"ISR {_ids_text(isr)}  ELR {_ids_text(elr)}{last}  of replicas {_ids_text(replicas)}, leader {leader}"
+    last = f"  last known {ids_text(last_known)}" if last_known else ""
+    return f"ISR {ids_text(isr)}  ELR {ids_text(elr)}{last}  of replicas {ids_text(replicas)}, leader {leader}"
 
 
 @lru_cache(maxsize=4096)
-def _ids_text(nodes: tuple[int, ...]) -> str:
+def ids_text(nodes: tuple[int, ...]) -> str:
     """The same few sets of nodes come again and again."""
     return "[" + " ".join(map(str, nodes)) + "]"
 

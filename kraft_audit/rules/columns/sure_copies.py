@@ -19,7 +19,6 @@ from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.walked_partitions import keeps_witnesses
 from kraft_audit.rules.columns.witnesses import LossEvent, witnesses
 from kraft_audit.tables.number_arrays import Mask, Rows
-from kraft_audit.tables.silver import PARTITION_CHANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def copies(history: ClusterHistory, row: int, stopped: Set[int] = frozenset()) -
 
     They are asked again for each action on each node, and found once.
     """
-    found: dict[tuple[int, frozenset[int]], Copies] = history.known(f"copies by {PARTITION_CHANGES.name}", dict)
+    found: dict[tuple[int, frozenset[int]], Copies] = history.known("copies", dict)
     key = (row, frozenset(stopped))
     if key not in found:
         found[key] = _copies(history, row, stopped)

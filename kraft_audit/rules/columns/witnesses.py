@@ -27,7 +27,7 @@ from kraft_audit.rules.columns.min_isr_settings import MinIsrChange, min_isr_set
 from kraft_audit.rules.columns.nodes import broker_states
 from kraft_audit.rules.columns.partition_states import partition_states
 from kraft_audit.rules.columns.walked_partitions import may_pass_over, moved_directories
-from kraft_audit.tables.silver import PARTITION_CHANGES, SNAPSHOT
+from kraft_audit.tables.silver import SNAPSHOT
 from kraft_codec.schemas.releases import FIRST_LEVEL_WITH_WAITING_WATERMARK, METADATA_VERSION_FEATURE
 
 
@@ -155,7 +155,7 @@ class WalkedPartition:
 
 def walked_partition(history: ClusterHistory, newest: int) -> WalkedPartition:
     """The walk over the partition whose newest row this is; made once."""
-    walks: dict[int, WalkedPartition] = history.known(f"walks by {PARTITION_CHANGES.name}", dict)
+    walks: dict[int, WalkedPartition] = history.known("walks", dict)
     if newest not in walks:
         walks[newest] = _Walk(history, newest).walked()
     return walks[newest]

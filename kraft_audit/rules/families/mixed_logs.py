@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kraft_audit.capture.histories import COPIED_IDS
-from kraft_audit.capture.plan import HistoryOf, HistorySummary, ReplicaPlan
+from kraft_audit.capture.plan import HistoryOf, HistorySummary
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.declared_recovery import DeclaredRecovery, fitting_recoveries, is_left_behind
 from kraft_audit.rules.columns.voter_sets import keys_of, named, set_evidence
@@ -66,7 +66,7 @@ def _relation(known: HistoryOf, summary: HistorySummary, recoveries: Sequence[De
             return f"{nodes} were left behind by the rescue of node {recovery.rescue.node_id}, as its rescue.json says"
     if _beside(mine, summary):
         return f"{nodes} began alone, beside {_named_nodes(mine)}"
-    if {_folder(replica) for replica in mine.replicas} & {_folder(replica) for replica in summary.replicas}:
+    if {replica.folder for replica in mine.replicas} & {replica.folder for replica in summary.replicas}:
         folders = ", ".join(sorted(printable(replica.path) for replica in summary.replicas))
         return f"{folders} is a left-over of {nodes}"
     is_over = summary.to_ms is not None and mine.from_ms is not None and summary.to_ms <= mine.from_ms
@@ -77,15 +77,11 @@ def _relation(known: HistoryOf, summary: HistorySummary, recoveries: Sequence[De
 
 def _beside(first: HistorySummary, second: HistorySummary) -> str | None:
     """The folder in which node dirs of both with different node ids lie; None where there is none."""
-    for place in sorted({_folder(replica) for replica in first.replicas} & {_folder(each) for each in second.replicas}):
-        ids = [{each.node_id for each in group.replicas if _folder(each) == place} for group in (first, second)]
+    for place in sorted({replica.folder for replica in first.replicas} & {each.folder for each in second.replicas}):
+        ids = [{each.node_id for each in group.replicas if each.folder == place} for group in (first, second)]
         if not ids[0] & ids[1]:
             return printable(place[2]) or "one folder"
     return None
-
-
-def _folder(replica: ReplicaPlan) -> tuple[str, str, str]:
-    return (replica.root, replica.capture, replica.path.rpartition("/")[0])
 
 
 def _named_nodes(summary: HistorySummary) -> str:

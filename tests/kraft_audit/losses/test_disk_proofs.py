@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft_audit.losses.disk_proofs import (
+    DoubtfulElection,
     LostRange,
+    PossibleHolder,
     ProvenLoss,
     from_offset,
     is_ruled_out,
@@ -26,22 +28,14 @@ TOPIC_ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAABQ", "AAAAAAAAAAAAAAAAAAAABw"
 EVENT_MS = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    broker_id: int
-    state: str
-    is_sure: bool = True
-    directory_id: str | None = None
+def holder(broker_id: int, state: str, *, is_sure: bool = True, directory_id: str | None = None) -> PossibleHolder:
+    return PossibleHolder(broker_id, directory_id, state, is_sure)
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
-    leader: int
-    leader_epoch: int
-    holders: Sequence[Holder] = ()
-    topic_id: str = TOPIC_ID
-    timestamp_ms: int = EVENT_MS
-    rival_since: int | None = None
+def election(
+    leader: int, leader_epoch: int, holders: Sequence[PossibleHolder] = (), rival_since: int | None = None
+) -> DoubtfulElection:
+    return DoubtfulElection(TOPIC_ID, leader, leader_epoch, EVENT_MS, tuple(holders), rival_since)
 
 
 def disk(
@@ -58,7 +52,9 @@ def disk(
     return replace(log, read_not_before_ms=read_ms, capture_number=capture)
 
 
-def proofs(events: Sequence[Election], logs: Sequence[ReplicaLog], leader: ReplicaLog) -> list[tuple[object, ...]]:
+def proofs(
+    events: Sequence[DoubtfulElection], logs: Sequence[ReplicaLog], leader: ReplicaLog
+) -> list[tuple[object, ...]]:
     found = proven_losses(events, [*logs, leader], leader)
     return [
         (each.range.leader_epoch, each.range.from_offset, each.range.to_offset, each.events, each.disks)
@@ -70,7 +66,7 @@ def test_an_unclean_leader_that_lacks_what_stopped_disks_hold() -> None:
     """9..17 were acknowledged by 12 and 13, both down; 11 was elected with 9 records and went on."""
     leader = disk(11, (1, 0), (7, 9), end=14, high_watermark=14)
     stopped = [disk(broker, (1, 0), end=18, high_watermark=18) for broker in (12, 13)]
-    event = Election(11, 7, [Holder(12, "stopped"), Holder(13, "down")])
+    event = election(11, 7, [holder(12, "stopped"), holder(13, "down")])
     assert from_offset(leader, 7) == 9
     assert proofs([event], stopped, leader) == [(1, 9, 18, (7,), ((12, None), (13, None)))]
     assert to_offset(event, stopped) == 18
@@ -81,7 +77,7 @@ def test_the_leaders_own_watermark_from_before_it_crashed() -> None:
     """T0..T4 of KIP-966: 12..16 were visible on broker 1's own disk, then gone with its page cache."""
     before = disk(1, (4, 0), end=17, high_watermark=17, read_ms=EVENT_MS - 1)
     leader = disk(1, (4, 0), (5, 12), end=12, high_watermark=12, capture=1)
-    event = Election(1, 5)
+    event = election(1, 5)
     assert proofs([event], [before], leader) == [(4, 12, 17, (5,), ((1, None),))]
     assert not is_ruled_out(event, [before], leader), "the crash of a sole replica"
     assert leader_log([before, leader], TOPIC_ID, 1, 5) is leader
@@ -110,7 +106,7 @@ def test_only_what_a_disk_surely_held_below_its_own_watermark(
     held: ReplicaLog, lost: list[tuple[int, int, int]]
 ) -> None:
     leader = disk(11, (1, 0), (7, 9), end=30, high_watermark=30)
-    found = proven_losses([Election(11, 7)], [held, leader], leader)
+    found = proven_losses([election(11, 7)], [held, leader], leader)
     assert [each.range for each in found] == [LostRange(*each) for each in lost]
 
 
@@ -119,7 +115,7 @@ def test_one_offset_lost_twice() -> None:
     leader = disk(3, (1, 0), (5, 9), end=20, high_watermark=20)
     first = disk(1, (1, 0), end=12, high_watermark=12)
     second = disk(2, (1, 0), (3, 9), end=11, high_watermark=11)
-    assert proofs([Election(2, 3), Election(3, 5)], [first, second], leader) == [
+    assert proofs([election(2, 3), election(3, 5)], [first, second], leader) == [
         (1, 9, 12, (3,), ((1, None),)),
         (3, 9, 11, (5,), ((2, None),)),
     ]
@@ -128,14 +124,14 @@ def test_one_offset_lost_twice() -> None:
 def test_a_loss_belongs_to_the_first_event_and_not_to_a_later_harmless_one() -> None:
     leader = disk(3, (1, 0), (3, 9), (6, 40), end=50, high_watermark=50)
     held = disk(1, (1, 0), end=45, high_watermark=45)
-    assert proofs([Election(2, 3), Election(3, 6)], [held], leader) == [(1, 9, 45, (3,), ((1, None),))]
+    assert proofs([election(2, 3), election(3, 6)], [held], leader) == [(1, 9, 45, (3,), ((1, None),))]
 
 
 def test_without_a_checkpoint_that_shows_which_it_was_one_of_them() -> None:
     """The leader has nothing of epoch 3: where broker 2's log ended when it was elected, its disk alone says."""
     leader = disk(3, (1, 0), (6, 9), end=50, high_watermark=50)
     held = disk(1, (1, 0), end=20, high_watermark=20)
-    events = [Election(2, 3), Election(3, 6)]
+    events = [election(2, 3), election(3, 6)]
     assert proofs(events, [held], leader) == [(1, 9, 20, (3, 6), ((1, None),))]
     second = disk(2, (1, 0), (3, 14), end=15, high_watermark=9)
     assert proofs(events, [held, second], leader) == [
@@ -151,7 +147,7 @@ def test_a_leader_that_parted_before_its_log_ended() -> None:
     """Broker 3 was cut off with 17 records of epoch 3; 7 and 8 of epoch 6 were visible when it was elected again."""
     held = disk(2, (3, 0), (6, 7), end=11, high_watermark=9)
     leader = disk(3, (3, 0), (8, 17), end=23, high_watermark=23)
-    event = Election(3, 8, rival_since=6)
+    event = election(3, 8, rival_since=6)
     losses = proven_losses([event], [held], leader)
     assert [(loss.range, loss.events) for loss in losses] == [(LostRange(6, 7, 9), (8,))]
     assert from_offset(leader, 8) == 17
@@ -161,7 +157,7 @@ def test_a_leader_that_parted_before_its_log_ended() -> None:
 
 
 def test_where_a_loss_begins_is_known_of_a_replica_that_followed_the_leader_before() -> None:
-    event = Election(3, 8, rival_since=6)
+    event = election(3, 8, rival_since=6)
     followed = disk(3, (3, 0), (7, 14), (8, 17), end=23, high_watermark=23)
     assert lost_from(event, [event], [], [], followed) == 17
     assert lost_from(replace(event, rival_since=8), [event], [], [], followed) is None
@@ -172,7 +168,7 @@ def test_where_a_loss_begins_is_known_of_a_replica_that_followed_the_leader_befo
 
 def test_where_a_loss_begins_is_hidden_by_a_later_event_of_another_log() -> None:
     """Broker 2 lost from epoch 3 on, broker 3 from epoch 6 on: what broker 2's log held is on no disk that was read."""
-    first, second = Election(2, 3), Election(3, 6)
+    first, second = election(2, 3), election(3, 6)
     unseen = disk(3, (1, 0), (6, 9), end=50, high_watermark=50)
     assert [lost_from(each, [first, second], [], [], unseen) for each in (first, second)] == [None, 9]
     seen = disk(3, (1, 0), (3, 5), (6, 9), end=50, high_watermark=50)
@@ -184,10 +180,10 @@ def test_what_a_later_leader_has_again_was_lost_by_the_one_after_it() -> None:
     """Epoch 5 began without 9..14, epoch 7 on a disk that has them, epoch 9 without them."""
     again = disk(2, (1, 0), (7, 15), end=16, high_watermark=16)
     leader = disk(1, (1, 0), (9, 9), end=30, high_watermark=30)
-    found = proven_losses([Election(1, 5), Election(2, 7), Election(1, 9)], [again, leader], leader)
+    found = proven_losses([election(1, 5), election(2, 7), election(1, 9)], [again, leader], leader)
     assert [(loss.range, loss.events) for loss in found] == [(LostRange(1, 9, 15), (9,)), (LostRange(7, 15, 16), (9,))]
     back = disk(2, (1, 0), (7, 15), end=30, high_watermark=30)
-    assert proven_losses([Election(1, 5), Election(2, 7)], [disk(3, (1, 0), end=15, high_watermark=15)], back) == []
+    assert proven_losses([election(1, 5), election(2, 7)], [disk(3, (1, 0), end=15, high_watermark=15)], back) == []
 
 
 def test_an_offset_that_retention_moved_is_no_bound() -> None:
@@ -197,47 +193,47 @@ def test_an_offset_that_retention_moved_is_no_bound() -> None:
     assert from_offset(disk(1, (3, 9)), 7) is None
     assert from_offset(disk(1), 7) is None
     held = disk(12, (1, 0), end=18, high_watermark=18)
-    (loss,) = proven_losses([Election(11, 7)], [held], disk(11, (7, 9), end=30))
+    (loss,) = proven_losses([election(11, 7)], [held], disk(11, (7, 9), end=30))
     assert loss.range == LostRange(1, 9, 18), "what the leader has there is of epoch 7; below it has nothing any more"
 
 
 @pytest.mark.parametrize(
-    ("holder", "read", "is_ruled_out_by_it"),
+    ("possible", "read", "is_ruled_out_by_it"),
     [
-        (Holder(12, "stopped"), disk(12, (1, 0), end=9), True),
-        (Holder(12, "stopped"), disk(12, (1, 0), (2, 9), end=9), True),
-        (Holder(12, "stopped"), disk(12, end=0), True),
-        (Holder(12, "stopped"), disk(12, (1, 0), end=10), False),
-        (Holder(12, "stopped"), disk(12, (1, 0), (2, 8), end=9), False),
-        (Holder(12, "stopped"), disk(12, (1, 0)), False),
-        (Holder(12, "stopped"), disk(12, end=9), False),
-        (Holder(12, "stopped"), disk(12, (1, 0), end=9, read_ms=EVENT_MS - 1), False),
-        (Holder(12, "stopped"), disk(12, (1, 0), end=9, read_ms=None), False),
-        (Holder(12, "stopped"), disk(12, (1, 0), (7, 9), end=9), False),
-        (Holder(12, "stopped"), disk(12, (1, 0), end=9, topic_id=OTHER_ID), False),
-        (Holder(12, "stopped", directory_id="b"), disk(12, (1, 0), end=9), False),
-        (Holder(12, "stopped", is_sure=False), disk(12, (1, 0), end=9), False),
-        (Holder(12, "down"), disk(12, (1, 0), end=9), False),
-        (Holder(12, "gone"), disk(12, (1, 0), end=9), False),
-        (Holder(12, "running"), disk(12, (1, 0), end=8), True),
-        (Holder(12, "running"), disk(12, (1, 0), end=9), False),
-        (Holder(12, "running"), disk(12, end=0), False),
-        (Holder(11, "running"), disk(11, (1, 0), end=8), False),
+        (holder(12, "stopped"), disk(12, (1, 0), end=9), True),
+        (holder(12, "stopped"), disk(12, (1, 0), (2, 9), end=9), True),
+        (holder(12, "stopped"), disk(12, end=0), True),
+        (holder(12, "stopped"), disk(12, (1, 0), end=10), False),
+        (holder(12, "stopped"), disk(12, (1, 0), (2, 8), end=9), False),
+        (holder(12, "stopped"), disk(12, (1, 0)), False),
+        (holder(12, "stopped"), disk(12, end=9), False),
+        (holder(12, "stopped"), disk(12, (1, 0), end=9, read_ms=EVENT_MS - 1), False),
+        (holder(12, "stopped"), disk(12, (1, 0), end=9, read_ms=None), False),
+        (holder(12, "stopped"), disk(12, (1, 0), (7, 9), end=9), False),
+        (holder(12, "stopped"), disk(12, (1, 0), end=9, topic_id=OTHER_ID), False),
+        (holder(12, "stopped", directory_id="b"), disk(12, (1, 0), end=9), False),
+        (holder(12, "stopped", is_sure=False), disk(12, (1, 0), end=9), False),
+        (holder(12, "down"), disk(12, (1, 0), end=9), False),
+        (holder(12, "gone"), disk(12, (1, 0), end=9), False),
+        (holder(12, "running"), disk(12, (1, 0), end=8), True),
+        (holder(12, "running"), disk(12, (1, 0), end=9), False),
+        (holder(12, "running"), disk(12, end=0), False),
+        (holder(11, "running"), disk(11, (1, 0), end=8), False),
     ],
 )
 def test_ruled_out_by_a_sure_holder_that_ends_inside_the_leaders_log(
-    holder: Holder, read: ReplicaLog, is_ruled_out_by_it: bool
+    possible: PossibleHolder, read: ReplicaLog, is_ruled_out_by_it: bool
 ) -> None:
     leader = disk(11, (1, 0), (7, 9), end=30, high_watermark=30)
-    assert is_ruled_out(Election(11, 7, [holder]), [read], leader) is is_ruled_out_by_it
+    assert is_ruled_out(election(11, 7, [possible]), [read], leader) is is_ruled_out_by_it
 
 
 def test_the_end_of_stopped_sure_holders_alone() -> None:
-    holders = [Holder(12, "stopped"), Holder(13, "running"), Holder(14, "stopped", is_sure=False), Holder(15, "down")]
+    holders = [holder(12, "stopped"), holder(13, "running"), holder(14, "stopped", is_sure=False), holder(15, "down")]
     logs = [disk(broker, (1, 0), end=broker) for broker in (12, 13, 14, 15)]
-    assert to_offset(Election(11, 7, holders), logs) == 12
-    assert to_offset(Election(11, 7, holders), [replace(logs[0], log_end_offset=None)]) is None
-    assert to_offset(Election(11, 7, holders), logs[1:]) is None
+    assert to_offset(election(11, 7, holders), logs) == 12
+    assert to_offset(election(11, 7, holders), [replace(logs[0], log_end_offset=None)]) is None
+    assert to_offset(election(11, 7, holders), logs[1:]) is None
 
 
 def test_epochs_that_left_nothing() -> None:
@@ -267,7 +263,7 @@ class Replicas:
     visible: dict[Record, int] = field(default_factory=dict)
     held: set[Record] = field(default_factory=set)
     lost_by: dict[Record, set[int]] = field(default_factory=dict)
-    may_lose: list[Election] = field(default_factory=list)
+    may_lose: list[DoubtfulElection] = field(default_factory=list)
 
     def append(self, count: int) -> None:
         self.logs[self.leader] += [self.epoch] * count
@@ -315,7 +311,7 @@ class Replicas:
                 self.fetch(follower, 1_000)
         else:
             self.isr = {broker}
-            self.may_lose.append(Election(broker, self.epoch))
+            self.may_lose.append(election(broker, self.epoch))
         held = self.visible.keys() & set(zip(own, range(len(own)), strict=True))
         assert not (is_clean and self.held - held), "an election within the ISR loses nothing"
         for record in self.held - held:

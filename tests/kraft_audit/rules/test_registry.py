@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kraft_audit.findings.rule_pages import near
 from kraft_audit.rules.cluster_history import ClusterHistory
@@ -18,7 +19,6 @@ from kraft_audit.rules.rule_settings import (
     RuleSettingsError,
     load_rule_settings,
     parse_rule_settings,
-    settings_text,
 )
 from kraft_codec.schemas import Dialect
 from kraft_codec.schemas.releases import LINE_OF_LEVEL, parse_release
@@ -113,6 +113,22 @@ def test_limits_are_the_defaults_but_where_they_are_set() -> None:
     assert storm.limits_of({"max_burnt_epochs": 7.9}) == replace(storm.limits(), max_leaderless_epochs=7)
     assert rules()["KP015"].limits_of({"max_hours": 1.5}) == replace(rules()["KP015"].limits(), max_hours=1.5)
     assert rules()["KV001"].limits_of({}) == Thresholds()
+
+
+def settings_text() -> str:
+    """The whole of conf/rules.yaml with the defaults."""
+    parts = [
+        "# Thresholds of the rules, with their defaults. What is left out keeps its default.\n"
+        "# `kraft-audit rules RULE` says what a rule does.\n"
+    ]
+    for known in rules().values():
+        if known.thresholds:
+            lines = [f"{known.id}:  # {known.name}"]
+            for each in known.thresholds:
+                default = yaml.safe_dump(each.default).splitlines()[0]
+                lines.append(f"  {each.name}: {default}  # {each.comment}")
+            parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
 
 
 def test_the_settings_file_is_the_registrys(project_root: Path) -> None:
