@@ -32,8 +32,7 @@ class PartitionEnd:
 
 def log_end(storage: Storage, path: str) -> PartitionEnd | None:
     """The end of one partition folder; None where it has no segment, as in a copy of small files. Raises CodecError."""
-    parsed = [parse_file_name(entry.name) for entry in storage.list_dir(path).entries if entry.kind is EntryKind.FILE]
-    segments = sorted((name.base_offset or 0, name.name) for name in parsed if name and name.kind is FileKind.SEGMENT)
+    segments = segments_of(storage, path)
     for base_offset, name in reversed(segments):
         with storage.open(join(path, name)) as file:
             last = None
@@ -45,6 +44,12 @@ def log_end(storage: Storage, path: str) -> PartitionEnd | None:
         if last is not None:
             return PartitionEnd(last.last_offset + 1, last.leader_epoch, segments[0][0])
     return PartitionEnd(segments[-1][0], None, segments[0][0]) if segments else None
+
+
+def segments_of(storage: Storage, path: str) -> list[tuple[int, str]]:
+    """(base offset, name) of each segment in a folder, in order. Raises CodecError."""
+    parsed = [parse_file_name(entry.name) for entry in storage.list_dir(path).entries if entry.kind is EntryKind.FILE]
+    return sorted((name.base_offset or 0, name.name) for name in parsed if name and name.kind is FileKind.SEGMENT)
 
 
 def _start(storage: Storage, path: str, base_offset: int, size_bytes: int) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kraft_audit.quorum.static_voters import QUORUM_VOTERS
 from kraft_audit.quorum.voter_history import Endpoint
-from kraft_audit.recovery.lost_quorum.controller_config import BOOTSTRAP_SERVERS, VOTERS, ControllerConfig
+from kraft_audit.recovery.lost_quorum.controller_config import BOOTSTRAP_SERVERS, ControllerConfig
 from kraft_audit.recovery.lost_quorum.procedure_step import (
     OWN_NOTE,
     ProcedureStep,
@@ -24,7 +25,7 @@ LOGIN_UNKNOWN: Final = (
     " If the controllers took SASL or SSL alone, add --command-config FILE to every command below that asks one: FILE "
     "holds security.protocol, and what that needs."
 )
-OLD_QUORUM: Final = f"its {VOTERS} and {BOOTSTRAP_SERVERS}"
+OLD_QUORUM: Final = f"its {QUORUM_VOTERS} and {BOOTSTRAP_SERVERS}"
 HAND_WRITTEN: Final = "controller.properties"
 FAMILIES: Final = ("ssl.", "sasl.", "listener.name.", "delegation.token.", "config.providers")
 """What keys begin with that a controller has to have as the old one had them."""
@@ -140,7 +141,7 @@ def _with_own_file(config: ControllerConfig, node_id: int) -> str:
 def _own_file_by_hand(rescue: Rescue) -> str:
     """A combined node keeps its data, so its config is where it was."""
     node = rescue.node
-    without = BOOTSTRAP_SERVERS if node.is_static else VOTERS
+    without = BOOTSTRAP_SERVERS if node.is_static else QUORUM_VOTERS
     places = listed([f"{endpoint.name} at {endpoint.place}" for endpoint in node.endpoints])
     return (
         f"The controller's config is node {node.node_id}'s own server.properties with these lines in place of its own, "

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kraft_audit.quorum.static_voters import QUORUM_VOTERS
 from kraft_audit.recovery.lost_quorum.client_config import (
     BY_HAND,
     PLAINTEXT,
@@ -27,7 +28,6 @@ from kraft_codec.errors import CodecError
 from kraft_codec.files.configuration import KEPT_SETTINGS
 from kraft_codec.files.properties import parse_properties, with_entries
 
-VOTERS: Final = "controller.quorum.voters"
 BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
 CONTROLLER, COMBINED = "controller", "broker,controller"
 FIRST_BLANKS: Final = ("authorizer.class.name", "super.users", "listener.security.protocol.map")
@@ -155,7 +155,7 @@ def controller_config(
 def quorum(node: RescuedNode) -> dict[str, str]:
     """Where the node itself finds the quorum that it is."""
     first = node.endpoints[0]
-    return {VOTERS: f"{node.node_id}@{first.place}"} if node.is_static else {BOOTSTRAP_SERVERS: first.place}
+    return {QUORUM_VOTERS: f"{node.node_id}@{first.place}"} if node.is_static else {BOOTSTRAP_SERVERS: first.place}
 
 
 def _log_dirs(log_dir: str, *, is_combined: bool) -> dict[str, str]:
@@ -202,7 +202,7 @@ def _removed(
     is_moved: bool,
 ) -> Iterator[str]:
     """The keys that would contradict what is set."""
-    yield from ("broker.id", BOOTSTRAP_SERVERS if node.is_static else VOTERS)
+    yield from ("broker.id", BOOTSTRAP_SERVERS if node.is_static else QUORUM_VOTERS)
     if not is_combined:
         yield from ("log.dir", "metadata.log.dir")
     if is_moved or (len(file.configuration.roles) > 1) != is_combined:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kraft_audit.quorum.static_voters import QUORUM_VOTERS
 from kraft_audit.quorum.voter_history import Endpoint
-from kraft_audit.recovery.lost_quorum.controller_config import BOOTSTRAP_SERVERS, VOTERS
+from kraft_audit.recovery.lost_quorum.controller_config import BOOTSTRAP_SERVERS
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
 
 
@@ -90,7 +91,7 @@ def quorum_line(rescue: Rescue, endpoint: Endpoint, others: Mapping[int, Sequenc
         return f"{BOOTSTRAP_SERVERS}={endpoint.place}"
     places = {voter: _place(points, endpoint.name) for voter, points in others.items()}
     places[node.node_id] = endpoint.place
-    return f"{VOTERS}={','.join(f'{voter}@{places[voter]}' for voter in sorted(places))}"
+    return f"{QUORUM_VOTERS}={','.join(f'{voter}@{places[voter]}' for voter in sorted(places))}"
 
 
 def _place(points: Sequence[Endpoint], listener: str) -> str:

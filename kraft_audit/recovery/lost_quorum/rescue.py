@@ -35,9 +35,10 @@ from kraft_audit.recovery.lost_quorum.plan_refusals import named_owners
 from kraft_audit.recovery.lost_quorum.rescue_plan import CopyOutcome, RescuePlan, RescueVerdict
 from kraft_audit.recovery.lost_quorum.rescue_request import RescueRefusedError, RescueRequest
 from kraft_audit.recovery.lost_quorum.rescued_controller import client_path, config_path, rescued_controller
-from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, write_node_dir, write_private
+from kraft_audit.recovery.lost_quorum.rescued_dir import RescuedNode, write_node_dir
 from kraft_audit.recovery.lost_quorum.rescued_records import UnknownStateError, encoded
 from kraft_audit.recovery.lost_quorum.surviving_copies import snapshot_of
+from kraft_audit.recovery.private_files import write_private
 from kraft_audit.recovery.restore.restorable_state import restorable_state
 from kraft_audit.recovery.restore.revoked_rights import RevokedRights, revoked_rights
 from kraft_audit.recovery.restore.state_differences import Operation, operations
@@ -159,7 +160,8 @@ def rescue(
 def _write_configs(out: Path, files: ConfigFiles) -> None:
     for path, data in ((config_path, files.data), (client_path, files.client_data)):
         if data is not None:
-            write_private(path(out), [data])
+            file = path(out)
+            write_private(file.parent, file.name, [data])
 
 
 def _newest_state(reading: ClusterReading, plan: RescuePlan, source: CopyOutcome, at_end: ClusterState) -> ClusterState:

@@ -5,9 +5,8 @@ Each step stands here because leaving it out was seen to lose data or to split t
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -26,18 +25,17 @@ from kraft_audit.recovery.lost_quorum.procedure_step import (
     shortened,
 )
 from kraft_audit.recovery.lost_quorum.rescue import Rescue
-from kraft_audit.recovery.restore.restore_commands import Restored, RestoreSteps, acl_text
+from kraft_audit.recovery.restore.restore_commands import acl_text, command_texts
 from kraft_audit.recovery.restore.state_differences import Operation
-from kraft_audit.recovery.start_order import NO_ORDER, StartOrder
+from kraft_audit.recovery.start_order import StartOrder
 from kraft_audit.text.readable import any_of, listed, nouns, offset_span
-from kraft_audit.text.shell_commands import UnwritableError
 from kraft_codec.schemas.releases import KRAFT_VERSION_FEATURE
 
 MOVE_OLD_METADATA: Final = 'mv "$DATA_DIR"/__cluster_metadata-0 "$DATA_DIR"-old-metadata'
 RIGHTS: Final = ("SCRAM credential", "delegation token", "client quota")
 
 
-def procedure(rescue: Rescue, order: StartOrder = NO_ORDER) -> Steps:
+def procedure(rescue: Rescue, order: StartOrder) -> Steps:
     """The steps, the first one first. `order` is that in which brokers have to start, by the rescued state."""
     yield from _before(rescue)
     yield from _start(rescue, order)
@@ -253,7 +251,7 @@ def _revoked(rescue: Rescue, lost: Sequence[Operation]) -> Steps:
         steps = rescue.revoked.removal_steps(("--bootstrap-server", _server(rescue)))
         yield ProcedureStep(
             f"Revoked or changed in the lost part, valid again: {shortened(revoked)}. Take them back and rotate.",
-            commands=tuple(_texts(steps)),
+            commands=tuple(command_texts(steps)),
         )
     elif not loses_nothing(rescue):
         yield ProcedureStep(
@@ -300,11 +298,3 @@ def _later(rescue: Rescue) -> Steps:
 
 def _is_deleted(operation: Operation, kind: str) -> bool:
     return operation.kind == kind and operation.change == "deleted"
-
-
-def _texts(steps: RestoreSteps) -> Iterator[str]:
-    """The commands that a shell can pass on."""
-    for step in steps:
-        with contextlib.suppress(UnwritableError):
-            if isinstance(step, Restored):
-                yield step.command.text

@@ -9,8 +9,6 @@ what they have (KafkaRaftClient, Kafka 3.7 to 4.3).
 from __future__ import annotations
 
 import base64
-import hashlib
-import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kraft_audit.quorum.voter_history import Endpoint
+from kraft_audit.recovery.private_files import write_private
 from kraft_audit.text.text_files import sync
 from kraft_codec.file_names import METADATA_LOG_DIR
 from kraft_codec.files.properties import format_meta_properties, meta_properties
@@ -134,20 +133,7 @@ def write_node_dir(
         f"{METADATA_LOG_DIR}/partition.metadata": [format_partition_metadata(PartitionMetadata(0, METADATA_TOPIC_ID))],
         f"{METADATA_LOG_DIR}/quorum-state": [format_quorum_state(state)],
     }
-    hashes = {name: write_private(out / name, parts) for name, parts in files.items()}
+    hashes = {name: write_private(out, name, parts).sha256 for name, parts in files.items()}
     for folder in (log_dir, out):
         sync(folder)
     return hashes
-
-
-def write_private(path: Path, parts: Iterable[bytes]) -> str:
-    """Writes a new file that only its owner may read, and returns its SHA-256. Raises OSError."""
-    digest = hashlib.sha256()
-    with path.open("xb") as file:
-        path.chmod(0o600)
-        for part in parts:
-            digest.update(part)
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-    return digest.hexdigest()

@@ -6,6 +6,7 @@ as something else, is said to be left out instead of being printed.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from kraft_audit.text.shell_commands import (
     Argument,
     Blank,
     ShellCommand,
+    UnwritableError,
     json_parts,
     properties_text,
     shell_command,
@@ -306,6 +308,14 @@ def acl_steps(
         options = [option for number in numbers for option in ("--operation", ACL_OPERATIONS[number])]
         command = shell_command("kafka-acls", *server, *change, *who, *options, *resource, *pattern_type)
         yield Restored("ACL", f"{principal} on {ACL_RESOURCE_OPTIONS[kind][2:]} {name}", command)
+
+
+def command_texts(steps: RestoreSteps) -> Iterator[str]:
+    """The commands that a shell can pass on."""
+    for step in steps:
+        with contextlib.suppress(UnwritableError):
+            if isinstance(step, Restored):
+                yield step.command.text
 
 
 def java_trim(text: str) -> str:

@@ -5,7 +5,6 @@ ConfigCommand and AclCommand of Kafka 4.3.1. What was only changed since is set 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -17,9 +16,10 @@ from kraft_audit.recovery.restore.restore_commands import (
     Restored,
     RestoreSteps,
     acl_steps,
+    command_texts,
     entity_options,
 )
-from kraft_audit.text.shell_commands import Argument, Blank, UnwritableError, shell_command
+from kraft_audit.text.shell_commands import Argument, Blank, shell_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,7 @@ class RevokedRights:
 
 def removal_lines(revoked: RevokedRights, server: Sequence[str | Blank | Argument]) -> Iterator[str]:
     """What a restore script says of them at its end: it takes nothing away by itself."""
-    commands = []
-    for step in revoked.removal_steps(server):
-        with contextlib.suppress(UnwritableError):
-            if isinstance(step, Restored):
-                commands.append(step.command.text)
+    commands = list(command_texts(revoked.removal_steps(server)))
     if commands:
         yield "These rights were taken away in the lost log, and are there again. Take them away once more:"
         yield from (f"  {command}" for command in commands)

@@ -83,7 +83,7 @@ def shown_folder(plan: ClusterPlan, folder: str) -> str:
     return join(root, folder) if root else folder
 
 
-def old_log_steps(logs: Sequence[OldLog], next_producer_id: int | None = None) -> Iterator[str]:
+def old_log_steps(logs: Sequence[OldLog], next_producer_id: int | None) -> Iterator[str]:
     """What to do with them once the topics are there, in order.
 
     `next_producer_id`: the old cluster's, where the new one's may be below it. A new producer with the id of an old

@@ -6,20 +6,19 @@ or the length of a batch whose CRC differs, says where the next batch begins.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from kraft_audit.losses.log_ends import PREFIX, segments_of
 from kraft_codec.errors import CodecError, Reason
-from kraft_codec.file_names import FileKind, offset_index_name, parse_file_name
+from kraft_codec.file_names import offset_index_name
 from kraft_codec.files.indexes import MAX_INDEX_BYTES, AbortedTransaction, parse_offset_index, parse_transaction_index
 from kraft_codec.records.batch import BATCH_LENGTH_MAX, LOG_OVERHEAD_BYTES, Batch, BatchHeader, Stop, read_batches
-from kraft_codec.storage.random_access import EntryKind, RandomAccess, Storage, join
+from kraft_codec.storage.random_access import RandomAccess, Storage, join
 
-_PREFIX: Final = struct.Struct(">qi")
 PIECE_BYTES: Final = 1 << 20
 WINDOW_BYTES: Final = BATCH_LENGTH_MAX + LOG_OVERHEAD_BYTES
 
@@ -39,13 +38,6 @@ class HeldBatch:
     octets: bytes = b""
     damage: Reason | None = None
     detail: str = ""
-
-
-def segments_of(storage: Storage, folder: str) -> list[tuple[int, str]]:
-    """(base offset, name) of each segment in a folder, in order. Raises CodecError."""
-    entries = storage.list_dir(folder).entries
-    parsed = (parse_file_name(entry.name) for entry in entries if entry.kind is EntryKind.FILE)
-    return sorted((name.base_offset or 0, name.name) for name in parsed if name and name.kind is FileKind.SEGMENT)
 
 
 def held_bytes(storage: Storage, folder: str, from_offset: int) -> int:
@@ -156,8 +148,8 @@ def _item(file: RandomAccess, position: int) -> Batch | Stop:
     """The batch at a position, or why there is none. No more is read than the batch."""
     remaining = file.size_bytes - position
     size_bytes = min(remaining, WINDOW_BYTES)
-    if remaining >= _PREFIX.size:
-        _, length = _PREFIX.unpack(file.read_at(position, _PREFIX.size).tobytes())
+    if remaining >= PREFIX.size:
+        _, length = PREFIX.unpack(file.read_at(position, PREFIX.size).tobytes())
         if length >= 0 and length + LOG_OVERHEAD_BYTES <= remaining and length <= BATCH_LENGTH_MAX:
             size_bytes = max(length + LOG_OVERHEAD_BYTES, min(remaining, 1 << 10))
         else:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kraft_audit.losses.disk_proofs import leader_log, parts_at
+from kraft_audit.losses.log_ends import segments_of
 from kraft_audit.losses.replica_disks import ReplicaLog
-from kraft_audit.recovery.salvage.held_batches import held_bytes, segments_of
+from kraft_audit.recovery.salvage.held_batches import held_bytes
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.columns.broker_returns import broker_returns, is_reserved
 from kraft_audit.rules.columns.loss_holders import HolderState, Loss, LossHolder, losses

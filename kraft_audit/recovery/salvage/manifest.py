@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from kraft_audit.recovery.private_files import WrittenFile
 from kraft_audit.recovery.salvage.held_logs import HeldLog, SalvageableLoss
-from kraft_audit.recovery.salvage.private_files import WrittenFile
 from kraft_audit.recovery.salvage.salvaged_records import RecordSet
 from kraft_codec.file_names import printable
 

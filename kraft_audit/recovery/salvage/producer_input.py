@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kraft_audit.recovery.salvage.private_files import PrivateFile, WrittenFile
+from kraft_audit.recovery.private_files import PrivateFile, WrittenFile
 from kraft_audit.recovery.salvage.salvaged_records import Marker
 from kraft_audit.text.shell_commands import UnwritableError, quoted
 

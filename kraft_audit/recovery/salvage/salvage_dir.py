@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraft_audit.losses.replica_disks import ReplicaLog
+from kraft_audit.recovery.private_files import FOLDER_MODE, PrivateFile, WrittenFile, make_folder, write_private
 from kraft_audit.recovery.restore.restore_kit import INTERNAL_TOPICS
 from kraft_audit.recovery.salvage.held_batches import HeldBatch, aborted_transactions, held_batches, pieces
 from kraft_audit.recovery.salvage.held_logs import SalvageableLoss, by_partition
@@ -28,7 +29,6 @@ from kraft_audit.recovery.salvage.manifest import (
     manifest,
     nothing_held,
 )
-from kraft_audit.recovery.salvage.private_files import FOLDER_MODE, PrivateFile, WrittenFile, make_folder
 from kraft_audit.recovery.salvage.producer_input import producer_command, write_producer_input
 from kraft_audit.recovery.salvage.salvaged_records import (
     Marker,
@@ -77,9 +77,7 @@ def salvage(
         taken.add(folder)
         partitions.append(_PartitionWriter(storage, losses, out, folder).written(bootstrap_server))
     salvaged = Salvage(str(out), tuple(partitions))
-    with PrivateFile(out, SALVAGE_MANIFEST) as file:
-        file.write(json.dumps(manifest(salvaged, about), indent=1).encode() + b"\n")
-        file.close()
+    write_private(out, SALVAGE_MANIFEST, [json.dumps(manifest(salvaged, about), indent=1).encode() + b"\n"])
     sync(out)
     return salvaged
 

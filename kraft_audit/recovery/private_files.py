@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +56,14 @@ class PrivateFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def write_private(out: Path, name: str, parts: Iterable[bytes]) -> WrittenFile:
+    """Writes a whole file of mode 0600. Raises OSError."""
+    with PrivateFile(out, name) as file:
+        for part in parts:
+            file.write(part)
+        return file.close()
 
 
 def make_folder(folder: Path) -> None:
