@@ -7,7 +7,7 @@ alone. A snapshot belongs to the part that holds the last offset before its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,6 +56,19 @@ class LogPart:
 
 
 WHOLE_LOG: Final = LogPart()
+
+
+def uncovered(from_offset: int, to_offset: int, covered: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The offsets in [from_offset, to_offset) that none of the spans covers, as [from, to)."""
+    left = []
+    for start, end in sorted(covered):
+        if start > from_offset:
+            left.append((from_offset, min(start, to_offset)))
+        from_offset = max(from_offset, end)
+        if from_offset >= to_offset:
+            break
+    left.append((from_offset, to_offset))
+    return [(start, end) for start, end in left if start < end]
 
 
 def can_be_split(plan: ClusterPlan, table: str) -> bool:

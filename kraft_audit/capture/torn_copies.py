@@ -56,7 +56,7 @@ def torn_at(
     segments: Sequence[tuple[str, FileTally]],
     storage: Storage,
     listed: Sequence[EpochEntry],
-    known: KnownPart | None = None,
+    known: KnownPart | None,
 ) -> TornCopy | None:
     """How log and leader-epoch-checkpoint differ, None where they agree or the log does not reach so far.
 

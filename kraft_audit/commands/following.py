@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from kraft_audit.commands.arguments import QUALITY_PACKAGES, need_jinja, need_packages
 from kraft_audit.commands.ending import UsageError
@@ -71,9 +71,6 @@ class Following:
             sent = Notifier(lake, *self.notices).notify()
             run.result.unsent = sum(message.stage == "failed" for message in sent)
             run.show(NOTIFY, summary_line(sent), started)
-
-
-NOTHING_FOLLOWS: Final = Following()
 
 
 def _is_open(run: Run) -> bool:

@@ -95,7 +95,7 @@ def partitions(
     import pyarrow as pa
 
     from kraft_audit.replay.cluster_replay import REPLAY_TABLES
-    from kraft_audit.replay.cluster_state import branch_gaps
+    from kraft_audit.replay.driver import branch_start
     from kraft_audit.tables.silver import PARTITION_CHANGES
 
     results = Results(output, is_spaced=not describe)
@@ -111,7 +111,8 @@ def partitions(
         return results.exit_code
     for cluster, moment in moments:
         results.title(cluster, moment.proof_text(moment.end_offset - 1))
-        results.missing(branch_gaps(moment.log, moment.end_offset))
+        start = branch_start(moment.log)
+        results.missing(moment.log.gaps(start.from_offset, moment.end_offset))
         changes = map(with_causes, cluster.partition_batches(moment, topic))
         if show_all or topic is not None:
             count = results.out.batches(changes, COLUMNS, keys)

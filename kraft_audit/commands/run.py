@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from kraft_audit.commands.arguments import (
     refuse_within,
 )
 from kraft_audit.commands.ending import UsageError
-from kraft_audit.commands.following import NOTHING_FOLLOWS, Following
+from kraft_audit.commands.following import Following
 from kraft_audit.text.exit_codes import EXIT_UNREADABLE, EXIT_USAGE
 from kraft_audit.text.output import Output
 
@@ -184,12 +185,12 @@ def run(
         raise UsageError("--then follows a whole run: leave out --abandon, --finish, --only and --tables-only")
     from kraft_audit.lake.discovered_clusters import with_discovered
     from kraft_audit.lake.pipeline import Step, lake_alone, with_word, without_lost_key
-    from kraft_audit.lake.progress import progress_on_stderr, summary_text
+    from kraft_audit.lake.progress import progress_to, summary_text
     from kraft_audit.lake.settings import SettingsError, load_fleet, only_clusters
     from kraft_audit.lake.staging.stage import StageError
     from kraft_codec.errors import InputError
 
-    progress = progress_on_stderr(log_format)
+    progress = progress_to(sys.stderr, log_format)
     try:
         if fleet is None:
             settings = lake_alone(lake, cluster)
@@ -276,14 +277,14 @@ def run_fleet(
     fleet: FleetSettings,
     progress: Progress,
     *,
-    engine: Engine | None = None,
-    only: Step | None = None,
-    spark_conf: Path | None = None,
-    finish: bool = False,
-    abandon: int | None = None,
-    tables_only: bool = False,
-    from_archive: bool = False,
-    following: Following = NOTHING_FOLLOWS,
+    engine: Engine | None,
+    only: Step | None,
+    spark_conf: Path | None,
+    finish: bool,
+    abandon: int | None,
+    tables_only: bool,
+    from_archive: bool,
+    following: Following,
 ) -> RunResult:
     """Run all steps, or one, over a fleet; `finish` only ends plans that were left open, `abandon` only one of them.
 

@@ -16,6 +16,7 @@ from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.judging import by_severity
 from kraft_audit.rules.registry import rules
 from kraft_audit.rules.rule_model import Evidence, Finding, FindingState, Severity, Status
+from kraft_codec.file_names import METADATA_LOG_DIR
 
 LEVEL: Final = {
     Severity.CRITICAL: "error",
@@ -28,7 +29,6 @@ KIND: Final = {Status.RAISED: "fail", Status.UNDECIDED: "open", Status.CLEAR: "p
 """A result's kind; its level is none where it is not fail (SARIF 3.27.10)."""
 GITHUB_RESULTS_MAX: Final = 5_000
 """GitHub takes 25,000 results of a run and shows the worst 5,000."""
-METADATA_LOG: Final = "__cluster_metadata-0"
 
 
 class Profile(enum.StrEnum):
@@ -117,7 +117,7 @@ def _level(finding: Finding) -> str:
 
 def _location(finding: Finding, fact: Evidence | None) -> dict[str, Any]:
     """Where it stands: a relative URI that is the same in every run over the same layout of folders."""
-    parts = [METADATA_LOG] if fact is None else [part for part in (fact.path, fact.file_name) if part]
+    parts = [METADATA_LOG_DIR] if fact is None else [part for part in (fact.path, fact.file_name) if part]
     region: dict[str, int] = {"startLine": 1}
     if fact is not None and fact.position is not None:
         region["byteOffset"] = fact.position

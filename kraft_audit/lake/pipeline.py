@@ -15,18 +15,17 @@ import enum
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kraft_audit.capture.path_plans import unread_lines
 from kraft_audit.lake.fleet_plan import FleetPlan, plan_fleet
-from kraft_audit.lake.gold.cluster_summaries import ClusterSummary
 from kraft_audit.lake.lake import Lake
 from kraft_audit.lake.lake_paths import absolute, is_uri
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import InspectedCluster, Manifest
 from kraft_audit.lake.plan_commits import claimed_text, commit_tables, plan_summary, size_text
 from kraft_audit.lake.plan_events import Claims
-from kraft_audit.lake.progress import FindingCounts, Progress, ProgressLine, RunResult, failpoint, findings_line
+from kraft_audit.lake.progress import Progress, ProgressLine, RunResult, failpoint, findings_line
 from kraft_audit.lake.redaction_key import key_id, load_key
 from kraft_audit.lake.settings import ClusterSettings, FleetSettings, SettingsError
 from kraft_audit.lake.staging.stage import StageError
@@ -37,18 +36,12 @@ from kraft_audit.text.readable import plural
 from kraft_audit.text.watched_work import doing
 from kraft_codec.errors import InputError
 
+if TYPE_CHECKING:
+    from kraft_audit.lake.gold.gold_tables import GoldTables
+
 Stager = Callable[[int], Manifest]
 Gate: TypeAlias = "Callable[[Run], bool]"
 """Judges the tables of a run's lake once its plans are closed; whether findings may be merged."""
-
-
-class GoldSteps(Protocol):
-    """The gold tables of one fleet's lake, brought up to the newest closed plan."""
-
-    def findings(self) -> list[int]: ...
-    def counts(self) -> FindingCounts: ...
-    def states(self) -> list[ClusterSummary]: ...
-    def risk(self) -> list[str]: ...
 
 
 # Each round finishes a plan that another run opened first; more rounds mean that something opens plans without end.
@@ -79,7 +72,7 @@ class Run:
         lake: Lake,
         stager: Stager,
         progress: Progress,
-        gold: GoldSteps | None = None,
+        gold: GoldTables | None = None,
         gate: Gate | None = None,
     ) -> None:
         self.fleet = fleet

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -84,10 +83,6 @@ def run_id() -> str:
     """The run's name: its starter's, else a random one."""
     declared = (os.environ.get(variable) for variable in RUN_VARIABLES)
     return next((name for name in declared if name), uuid.uuid4().hex)
-
-
-def progress_on_stderr(log_format: LogFormat = "text") -> Progress:
-    return progress_to(sys.stderr, log_format)
 
 
 def failpoint(name: str) -> None:

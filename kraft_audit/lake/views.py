@@ -167,11 +167,6 @@ def gold_view_sql(name: str, reference: TableReference) -> str:
     )
 
 
-def view_sql(lake: str, name: str, closed: ClosedPlans | None = None) -> str:
-    """The view's query for Spark; the same text makes a permanent view in a catalog. Raises KeyError."""
-    return query_of(name, path_tables(lake), closed)
-
-
 def path_tables(lake: str) -> TableReference:
     """Tables by their paths below a lake."""
     return lambda table: "delta.`" + f"{lake}/{table}".replace("`", "``") + "`"

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from kraft_audit.capture.continuity import run_begins
 from kraft_audit.capture.log_facts import BATCH_COPIES, LOG_RUNS, OF_CAPTURE
+from kraft_audit.capture.log_parts import uncovered
 from kraft_audit.capture.plan import Identity, identity_of
 from kraft_audit.pipeline.earlier_captures import KEPT_SCHEMAS, EarlierCaptures
 from kraft_audit.pipeline.joined_surveys import joined_surveys
@@ -117,7 +118,7 @@ def _with_replaced(
             there = spans.rows_of(run)
             more += _copies_of(run, there)
             begin = max(run["from_offset"], spans.first_offset)
-            lost += [_part(run, *each) for each in _uncovered(begin, run["to_offset"], spans.offsets_of(there))]
+            lost += [_part(run, *each) for each in uncovered(begin, run["to_offset"], spans.offsets_of(there))]
     lost = list(map(_lost_run, _at_common_offsets(lost)))
     rows = [table for table in (known, pa.Table.from_pylist(lost, KEPT_SCHEMAS[BATCHES.name])) if table.num_rows]
     if rows:
@@ -151,7 +152,7 @@ def _not_held(runs: Sequence[TableRow], held: Sequence[_Span]) -> Iterator[Table
     for epoch, from_offset, to_offset in held:
         spans[epoch].append((from_offset, to_offset))
     for run in runs:
-        for part in _uncovered(run["from_offset"], run["to_offset"], spans[run["leader_epoch"]]):
+        for part in uncovered(run["from_offset"], run["to_offset"], spans[run["leader_epoch"]]):
             spans[run["leader_epoch"]].append(part)
             yield _part(run, *part)
 
@@ -184,19 +185,6 @@ def _copies_of(run: TableRow, rows: np.typing.NDArray[np.int64]) -> Iterator[Tab
             "batch_count": end - start,
             "position_shift": 0,
         }
-
-
-def _uncovered(from_offset: int, to_offset: int, covered: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The offsets in [from_offset, to_offset) that none of the spans covers, as [from, to)."""
-    left = []
-    for start, end in sorted(covered):
-        if start > from_offset:
-            left.append((from_offset, min(start, to_offset)))
-        from_offset = max(from_offset, end)
-        if from_offset >= to_offset:
-            break
-    left.append((from_offset, to_offset))
-    return [(start, end) for start, end in left if start < end]
 
 
 def _lost_run(run: TableRow) -> dict[str, Any]:

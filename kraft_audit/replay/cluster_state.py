@@ -24,7 +24,7 @@ from kraft_audit.quorum.static_voters import static_voters
 from kraft_audit.quorum.voter_history import in_effect
 from kraft_audit.reading import ClusterReading
 from kraft_audit.replay.cluster_replay import ClusterReplay, drain
-from kraft_audit.replay.driver import BranchLog, UndecodedRecords, branch_start, snapshot_beyond
+from kraft_audit.replay.driver import BranchLog, UndecodedRecords, snapshot_beyond
 from kraft_audit.text.readable import listed, nouns, when
 
 COMMITTED: Final = "committed"
@@ -217,11 +217,6 @@ def _voter_set(log: BranchLog, offset: int) -> dict[str, Any] | None:
     history = branch_voters(survey, plan, controls, epochs, static_voters(survey, plan))
     current = in_effect(history, offset)
     return None if current is None else voter_set_rows(history)[history.index(current)]
-
-
-def branch_gaps(log: BranchLog, to_offset: int) -> list[tuple[int, int]]:
-    """The offsets below `to_offset` that a replay of the branch passes and no replica holds, as [from, to)."""
-    return log.gaps(branch_start(log).from_offset, to_offset)
 
 
 def missing_text(gaps: Sequence[tuple[int, int]]) -> str:

@@ -230,7 +230,7 @@ class ReplaySpan:
     emits_to: int | None = None
 
 
-def replay_spans(log: BranchLog, start: ReplayStart, *, to_offset: int | None = None) -> list[ReplaySpan]:
+def replay_spans(log: BranchLog, start: ReplayStart, to_offset: int | None) -> list[ReplaySpan]:
     """The spans of a replay from its start on, in order."""
     end = log.end_offset or start.from_offset
     end = end if to_offset is None else min(end, to_offset)
@@ -282,7 +282,7 @@ class ReplayDriver:
         emitted_to: int = 0,
         undecoded: UndecodedRecords | None = None,
     ) -> None:
-        self.spans = replay_spans(log, start, to_offset=to_offset)
+        self.spans = replay_spans(log, start, to_offset)
         self.replay = log.new_replay()
         self._log = log
         self._start = start

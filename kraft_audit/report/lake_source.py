@@ -181,7 +181,8 @@ class LakeSource:
 
     def _with_pages(self, some: list[ClusterInput], has_page: HasPage, cluster_count: int) -> Iterator[ClusterInput]:
         """The clusters with what only their pages show, unless they have their page."""
-        drawn = self._drawn_rows(", ".join(sql_text(given.cluster_id) for given in some))
+        listed = ", ".join(sql_text(given.cluster_id) for given in some)
+        drawn = DrawnRows(self._query, self._view, self._tables, listed)
         some = [self._with_origin(given, drawn, cluster_count) for given in some]
         changed = {given.cluster_id for given in some if not has_page(given)}
         archives = SmallArchives(self._lake, changed, self._closed)
@@ -272,9 +273,6 @@ class LakeSource:
                 labels=_labels(self._known.get(id_)),
                 apart=DrawnApart(spans),
             )
-
-    def _drawn_rows(self, listed: str) -> DrawnRows:
-        return DrawnRows(self._query, self._view, self._tables, listed)
 
     def _incidents(self, listed: str) -> dict[str, list[TableRow]]:
         """The incidents of each cluster; where the table `incidents` is missing, those of its newest plan."""

@@ -57,7 +57,7 @@ _CAPTURE: Final = (
     required("root", TEXT, "the path or URI that was given, unprintable characters escaped"),
     required("path", TEXT, "the replica's folder below root, empty where root is it; unprintable characters escaped"),
 )
-_PLAN: Final = required("plan", INT64, "the plan that wrote this row; 0 where there is no ledger")
+PLAN_COLUMN: Final = required("plan", INT64, "the plan that wrote this row; 0 where there is no ledger")
 _BYTES: Final = (
     required("bytes_seen", INT64, "planned size: always decoded + quarantined + unread"),
     required("bytes_decoded", INT64, "bytes of whole batches (or a whole text file) that are valid"),
@@ -114,7 +114,7 @@ CAPTURES: Final = Table(
         required("damage_count", INT32, "rows of decode_errors that this reading of this replica wrote"),
         required("read_from_ms", INT64, "when reading this replica's log began"),
         required("read_to_ms", INT64, "when its quorum-state had been read, which is after its log"),
-        _PLAN,
+        PLAN_COLUMN,
     ),
 )
 
@@ -156,7 +156,7 @@ NODE_CARDS: Final = Table(
         nullable("sasl_mechanisms", TEXTS, "sasl.enabled.mechanisms and those of controllers and brokers"),
         nullable("authorizer", TEXT, "authorizer.class.name"),
         nullable("timeouts", TEXTS, "KEY=MILLISECONDS of each timeout that is set"),
-        _PLAN,
+        PLAN_COLUMN,
     ),
 )
 
@@ -188,7 +188,7 @@ FILES: Final = Table(
         required("record_count", INT64, "records in valid batches, counted from the start of the file"),
         required("damage_count", INT32, "rows of decode_errors about this file, counted from the start of the file"),
         *_BYTES,
-        _PLAN,
+        PLAN_COLUMN,
     ),
 )
 
@@ -225,7 +225,7 @@ BATCHES: Final = Table(
         required("valid", BOOL, "framing, CRC, offsets and body are right, so its records are rows of records"),
         nullable("reason", TEXT, "why it is not valid; decode_errors says more"),
         choice("status", ("present", TRUNCATED), f"{TRUNCATED}: a later capture of this replica no longer has it"),
-        _PLAN,
+        PLAN_COLUMN,
     ),
 )
 
@@ -252,7 +252,7 @@ RECORDS: Final = Table(
         required("value_bytes", INT32, "length of its value; 0 where the value is null"),
         nullable("value_hash", TEXT, "keyed hash of a value that cannot be decoded"),
         required("is_redacted", BOOL, "a secret inside was overwritten by its fingerprint"),
-        _PLAN,
+        PLAN_COLUMN,
     ),
 )
 
@@ -275,7 +275,7 @@ DECODE_ERRORS: Final = Table(
         required("detail", TEXT, "what exactly, never with bytes of a record"),
         required("kafka_verdict", TEXT, "what Kafka would do there"),
         nullable("value_hash", TEXT, "keyed hash of the bytes, so that equal damage is recognised"),
-        _PLAN,
+        PLAN_COLUMN,
     ),
 )
 
@@ -302,7 +302,7 @@ ARCHIVE: Final = Table(
         required("content", pa.binary(), "the batches as a segment holds them"),
         required("changed_batches", CHANGED_BATCHES, "batches with other bytes than the original, and its CRC"),
         required("unknown_records", UNKNOWN_RECORDS, "records for which a NoOp, or zeros, stands in content"),
-        _PLAN,
+        PLAN_COLUMN,
     ),
 )
 

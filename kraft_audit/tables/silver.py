@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kraft_audit.tables.bronze import TRUNCATED
+from kraft_audit.tables.bronze import PLAN_COLUMN, TRUNCATED
 from kraft_audit.tables.contract import (
     BOOL,
     INT16,
@@ -53,7 +53,6 @@ END_POINTS: Final = list_of(struct_of(name=TEXT, host=TEXT, port=INT32, security
 FEATURES: Final = list_of(struct_of(name=TEXT, min_supported_version=INT16, max_supported_version=INT16))
 
 _CLUSTER_ID: Final = required("cluster_id", TEXT, "cluster id, 22 characters as Kafka prints it")
-_PLAN: Final = required("plan", INT64, "the plan that wrote this row; 0 where there is no ledger")
 _ENVELOPE: Final = (
     required("from_offset", INT64, "offset of the record from which on this holds"),
     required("from_epoch", INT32, "epoch of that record"),
@@ -68,12 +67,12 @@ _PARTITION_CAUSES: Final = (
 
 def _table(name: str, grain: str, key: Sequence[str], *columns: Column) -> Table:
     comment = "A plan that finds rows contradicted replaces them from the contradiction on."
-    return Table(name, "silver", grain, ("cluster_id", *key), "for ever", comment, (_CLUSTER_ID, *columns, _PLAN))
+    return Table(name, "silver", grain, ("cluster_id", *key), "for ever", comment, (_CLUSTER_ID, *columns, PLAN_COLUMN))
 
 
 def _surveyed(name: str, grain: str, key: Sequence[str], *columns: Column) -> Table:
     comment = "A plan adds the rows that differ from what earlier plans know; the newest row of a key holds."
-    return Table(name, "silver", grain, ("cluster_id", *key), "for ever", comment, (_CLUSTER_ID, *columns, _PLAN))
+    return Table(name, "silver", grain, ("cluster_id", *key), "for ever", comment, (_CLUSTER_ID, *columns, PLAN_COLUMN))
 
 
 def _changes(
@@ -312,7 +311,7 @@ REPLAYS: Final = Table(
             "whether this plan's rows of leader_epochs and voter_sets are all that it knows; false: those that differ "
             "from earlier plans' rows; null: all",
         ),
-        _PLAN,
+        PLAN_COLUMN,
     ),
 )
 

@@ -32,6 +32,9 @@ from tests.builders.reading_times import WHEN, without_reading_times
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MakePlan = Callable[..., ClusterPlan]
+MakeFleet = Callable[..., FleetSettings]
+CopyAged = Callable[[Path, Path], None]
 CLUSTERS = ("mini-3.9.2", "divergence", "torn-write")
 """A small fleet of captures of the small corpus: a whole cluster, two branches of one log, a log that is cut."""
 # A second more than a file system's coarsest clock, so that no file counts as changed while it was planned.
@@ -59,7 +62,7 @@ def without_spark() -> ModuleType:
 
 
 @pytest.fixture
-def make_plan() -> Callable[..., ClusterPlan]:
+def make_plan() -> MakePlan:
     """A plan of one cluster with one replica whose log has `size_bytes`."""
 
     def make(name: str, number: int = 1, size_bytes: int = 1000) -> ClusterPlan:
@@ -71,7 +74,7 @@ def make_plan() -> Callable[..., ClusterPlan]:
 
 
 @pytest.fixture
-def make_fleet(tmp_path: Path) -> Callable[..., FleetSettings]:
+def make_fleet(tmp_path: Path) -> MakeFleet:
     """A fleet file in `tmp_path`: cluster name → paths; the lake beside it unless named; `defaults` of all clusters."""
 
     return partial(write_fleet, tmp_path)
@@ -100,7 +103,7 @@ def write_fleet(
 
 
 @pytest.fixture(scope="session")
-def copy_aged() -> Callable[[Path, Path], None]:
+def copy_aged() -> CopyAged:
     """Copies a tree with its holes, over what is there, its files a minute old."""
 
     def copy(source: Path, target: Path) -> None:

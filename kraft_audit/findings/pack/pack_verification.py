@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kraft_audit.capture.log_parts import uncovered
 from kraft_audit.findings.pack.batch_chain import OffsetSpan
 from kraft_audit.findings.pack.evidence_pack import CAPTURES_FILE, CHAIN, MANIFEST, PACK_FORMAT, SIGNATURE
 from kraft_audit.findings.pack.signed_statement import NoStatementError, SignedStatement, read_statement
@@ -286,7 +287,7 @@ def _compared(earlier: PackChain, later: PackChain) -> PackComparison:
         earlier.cluster_id,
         len(equal),
         max((to_offset for _, to_offset in equal), default=None),
-        tuple(_without(committed, [*equal, *different])),
+        tuple(part for span in _merged(committed) for part in uncovered(*span, [*equal, *different])),
         tuple(contradictions),
     )
 
@@ -313,19 +314,6 @@ def _held_by_disks(rows: Iterable[PackRow]) -> dict[PackedDisk, OffsetSpan]:
             start, end = held.get(_disk(row), (row["from_offset"], 0))
             held[_disk(row)] = (min(start, row["from_offset"]), max(end, row["to_offset"]))
     return held
-
-
-def _without(spans: Iterable[OffsetSpan], compared: Iterable[OffsetSpan]) -> Iterator[OffsetSpan]:
-    """The offsets of the spans that lie in none of the others, merged, ascending."""
-    done = list(_merged(compared))
-    for start, end in _merged(spans):
-        for from_offset, to_offset in done:
-            if from_offset < end and start < to_offset:
-                if start < from_offset:
-                    yield start, from_offset
-                start = to_offset
-        if start < end:
-            yield start, end
 
 
 def _merged(spans: Iterable[OffsetSpan]) -> Iterator[OffsetSpan]:

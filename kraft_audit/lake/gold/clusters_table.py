@@ -22,9 +22,7 @@ from kraft_audit.tables.gold import CLUSTERS, LABELS
 _DESCRIBED: Final = f"{CLUSTERS.grain}. {CLUSTERS.comment}"
 
 
-def update_clusters(
-    lake: Lake, closed: ClosedPlans, clusters: Sequence[ClusterSettings], now_ms: int | None = None
-) -> int:
+def update_clusters(lake: Lake, closed: ClosedPlans, clusters: Sequence[ClusterSettings]) -> int:
     """Append what fleet.yaml newly says of the clusters that closed plans read; returns how many rows.
 
     Raises InputError where the lake cannot be written.
@@ -36,7 +34,7 @@ def update_clusters(
     named = _named(lake, closed, {cluster.name: cluster for cluster in clusters})
 
     def rows_now() -> list[dict[str, Any]]:
-        at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        at_ms = time.time_ns() // 1_000_000
         return changed_rows(known_clusters(lake), named, at_ms, closed.newest)
 
     return append_in_turn(lake, CLUSTERS.name, application, contract_schema(CLUSTERS), rows_now)

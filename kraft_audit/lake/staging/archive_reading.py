@@ -188,7 +188,7 @@ def histories_of_archive(
     closed: ClosedPlans,
     number: int,
     *,
-    root: str = "",
+    root: str,
     find_whole: FindWhole | None = None,
     archive_of: ArchiveOf | None = None,
     only_telling: bool = False,

@@ -139,7 +139,7 @@ WORKER_CHILD: Final = StageChild()
 
 
 def stage_part(
-    clusters: Sequence[tuple[int, str]], environment: ReadingEnv, label: str, child: StageChild = WORKER_CHILD
+    clusters: Sequence[tuple[int, str]], environment: ReadingEnv, label: str, child: StageChild
 ) -> list[ManifestRow]:
     """The manifest of a part: outcomes and files, and for each cluster that was lost a row that says why."""
     remaining = list(clusters)

@@ -16,10 +16,10 @@ from kraft_audit.lake.views import (
     newest_batches,
     newest_plan_rows,
     newest_rows,
+    path_tables,
     query_of,
     rows_of_clusters,
     view_names,
-    view_sql,
 )
 
 EVERY_ROW = "SELECT * FROM seen"
@@ -121,7 +121,7 @@ def test_captures_of_the_plans_that_saw_a_replica_the_logs_end_or_anything_last(
 
 def test_every_view_has_a_query_and_no_other_name_does() -> None:
     for name in view_names():
-        assert "`/lake/plans`" in view_sql("/lake", name)
+        assert "`/lake/plans`" in query_of(name, path_tables("/lake"))
         assert "plan <= 7" in query_of(name, str, ClosedPlans(7))
     with pytest.raises(KeyError):
         query_of("no_such_view", str)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kraft_audit.capture.plan import SilverPosition
-from kraft_audit.replay.cluster_state import branch_gaps, missing_text, state_at
-from kraft_audit.replay.driver import replay_branch
+from kraft_audit.replay.cluster_state import missing_text, state_at
+from kraft_audit.replay.driver import branch_start, replay_branch
 from kraft_audit.replay.silver_rows import SILVER_TABLES
 from kraft_codec.file_names import snapshot_name
 from tests.builders.logs import Log, write_node
@@ -56,8 +56,9 @@ def test_the_state_after_a_gap_is_incomplete(tmp_path: Path, way: str) -> None:
     assert (before.is_complete, before.gaps) == (True, ())
     assert (within.is_complete, within.gaps) == (False, ((5, 6),))
     assert [(state.is_complete, state.gaps) for state in (last, after, end)] == [(False, (GAP,))] * 3
-    assert branch_gaps(sources, TOPIC_COUNT + 1) == [GAP]
-    assert branch_gaps(sources, GAP[0]) == []
+    start = branch_start(sources).from_offset
+    assert sources.gaps(start, TOPIC_COUNT + 1) == [GAP]
+    assert sources.gaps(start, GAP[0]) == []
     began_ms = Log().timestamp_ms + 1  # each batch a millisecond later than the one before
     at_times = [state_at(sources, time_ms=began_ms + offset) for offset in (3, 7)]
     assert [(state.offset, state.is_complete) for state in at_times] == [(3, True), (7, False)]

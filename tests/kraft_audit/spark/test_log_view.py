@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -12,22 +11,21 @@ import pytest
 from deltalake import write_deltalake
 
 from kraft_audit.lake.delta import DeltaLake
-from kraft_audit.lake.settings import FleetSettings
-from kraft_audit.lake.views import view_sql
+from kraft_audit.lake.views import path_tables, query_of
 from kraft_audit.tables.silver import WATERMARKS
+from tests.builders.lakes import MakeFleet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-MakeFleet = Callable[..., FleetSettings]
 LogView = dict[tuple[int, int], tuple[str, tuple[int, ...]]]
 """By (base offset, leader epoch): status, held by."""
 
 
 def log_of(spark: SparkSession, lake: str) -> LogView:
-    rows = spark.sql(view_sql(lake, "log")).collect()
+    rows = spark.sql(query_of("log", path_tables(lake))).collect()
     reported = {(row.base_offset, row.leader_epoch): (row.status, tuple(row.held_by)) for row in rows}
     assert len(reported) == len(rows)
     return reported

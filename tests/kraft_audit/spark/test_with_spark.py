@@ -15,7 +15,7 @@ from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.lake.pipeline import Run
 from kraft_audit.lake.redaction_key import load_key
 from kraft_audit.lake.settings import FleetSettings
-from kraft_audit.lake.views import view_sql
+from kraft_audit.lake.views import path_tables, query_of
 from kraft_audit.pipeline.analysis import TABLES
 from kraft_audit.spark import register_views
 from kraft_audit.spark.readers import spark_schema
@@ -27,7 +27,7 @@ from kraft_codec.errors import InputError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from tests.builders.delta_log import name_file
-from tests.builders.lakes import CLUSTERS
+from tests.builders.lakes import CLUSTERS, MakeFleet
 from tests.builders.reading_times import WHEN
 from tests.builders.readings import as_tables, table_rows, typed_rows
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-MakeFleet = Callable[..., FleetSettings]
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +170,7 @@ def test_spark_reads_the_tables_and_views_hide_open_plans(
     open_plan = spark.table("captures").limit(1).drop("plan").selectExpr("*", "cast(9 as bigint) as plan")
     open_plan.write.format("delta").mode("append").save(f"{fleet.lake}/captures")
     assert spark.table("captures").where("plan = 9").count() == 0
-    assert spark.sql(view_sql(fleet.lake, "captures")).where("plan = 9").count() == 0
+    assert spark.sql(query_of("captures", path_tables(fleet.lake))).where("plan = 9").count() == 0
 
 
 def test_views_report_what_holds_and_what_is_proven(
