@@ -25,6 +25,7 @@ LINES: Final = (
     *("timeline PATH", "timeline PATH --all", "changes PATH", "cost PATH", "quorum PATH", "quorum --voters PATH"),
     *("state PATH", *(f"state PATH --only {part}" for part in STATE_PARTS)),
     *("diff PATH --from 0", "diff PATH --from 0 --only configs", "partitions PATH", "quorum --diverge PATH"),
+    "partitions --describe PATH",
     *("dump PATH", "dump PATH --format kafka", *(f"dump PATH --table {table}" for table in DUMPED)),
     "doctor PATH",
 )
@@ -67,7 +68,7 @@ def printed_in(*formats: str) -> list[list[str]]:
     lines = []
     for parts in map(str.split, LINES):
         kind = typing.get_type_hints(commands[parts[0]].callback).get("output")
-        if kind is None or "--out" in parts or "--format" in parts:
+        if kind is None or {"--out", "--format", "--describe"} & set(parts):
             continue
         allowed = typing.get_args(kind) or [each.value for each in kind]
         if parts == ["state", "PATH"]:

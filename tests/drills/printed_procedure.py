@@ -13,8 +13,6 @@ COMMAND: Final = re.compile(r"(?:[A-Z_]+=\S+ )?(kafka-[a-z-]+|kraft-audit|cat|cp
 NOTES: Final = "To know:"
 LATER: Final = "Later, back to a majority:"
 NOTE: Final = re.compile(r"(?:([0-9]+)\.)? +(.*)")
-LINES_MAX: Final = 25
-"""Of a procedure before its notes: somebody reads it at three in the morning."""
 PROGRAM: Final = re.compile(
     r"\b(?:kafka-[a-z-]+\.sh|kafka-(?:topics|storage|metadata-quorum|acls|configs)|kraft-audit)\b"
 )

@@ -70,7 +70,9 @@ def planted() -> Planted:
 
 @pytest.fixture
 def cluster(planted: Planted, write_cluster: Callable[..., Path], tmp_path: Path) -> Path:
-    values: list[Any] = [("TopicRecord", {"name": "orders", "topicId": bytes(range(16))})]
+    topic = {"topicId": bytes(range(16))}
+    values: list[Any] = [("TopicRecord", {**topic, "name": "orders"})]
+    values.append(("PartitionRecord", {**topic, "replicas": [1], "isr": [1], "leader": 1}))
     for number in range(20):
         for key in CONFIG_KEYS:
             config = {"resourceType": 2 if number % 2 else 4, "resourceName": "orders" if number % 2 else "1"}

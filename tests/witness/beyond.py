@@ -254,10 +254,3 @@ def _is_seen(truth: Truth, audited: Audited, lost: int) -> bool:
 def _says_damage(audited: Audited) -> bool:
     findings = check(audited.history, only=DAMAGE_RULES)
     return any(finding.status in (Status.RAISED, Status.UNDECIDED) for finding in findings)
-
-
-def total(results: list[RunResult]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for result in results:
-        counts.update(result.counts)
-    return counts

@@ -13,7 +13,7 @@ import pytest
 
 from kraft_audit.findings import rule_pages
 from kraft_audit.findings.check_text import check_lines, headline
-from kraft_audit.findings.finding_formats import check_document, csv_rows
+from kraft_audit.findings.finding_formats import csv_rows
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.registry import find_rule, rules
 from kraft_audit.rules.rule_model import Status
@@ -223,16 +223,6 @@ def test_a_headline_without_captures_claims_nothing_proven(build: HistoryBuilder
 )
 def test_durations(length_ms: int, text: str) -> None:
     assert duration(length_ms) == text
-
-
-def test_json_has_the_keys_that_scripts_rely_on(build: HistoryBuilder) -> None:
-    document = check_document(check(_incident(build).history()))
-    promised = {
-        *("rule", "name", "severity", "status", "subject", "from_offset", "to_offset", "evidence", "why", "what_to_do"),
-    }
-    assert all(promised <= entry.keys() for entry in document)
-    assert {entry["status"] for entry in document} <= {"raised", "undecided"}
-    assert json.loads(json.dumps(document)) == document
 
 
 def test_csv_rows_are_flat(build: HistoryBuilder) -> None:

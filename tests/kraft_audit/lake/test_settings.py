@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.lake.settings import FleetSettings, SettingsError, load_fleet
+from kraft_audit.lake.settings import SettingsError, load_fleet
 from kraft_codec.errors import InputError
 
 GOOD = """
@@ -147,7 +147,3 @@ def test_the_error_names_the_place_that_holds_the_value(tmp_path: Path) -> None:
         load_fleet(file, environment={"KRAFT_AUDIT_COMMITTER": "x"})
     with pytest.raises(SettingsError, match=r"^--committer: committer: 'x': expected one of"):
         load_fleet(file, arguments={"committer": "x"}, environment={})
-
-
-def test_every_setting_says_what_it_is() -> None:
-    assert all(field.description for field in FleetSettings.model_fields.values())

@@ -22,15 +22,6 @@ from tests.builders.facts import facts, stands_before
 from tests.builders.histories import CLUSTER_ID, T0, HistoryBuilder, Story
 from tests.builders.log_stories import checkpoint, producer_state
 
-SNAPSHOT = "00000000000000000030-0000000001.checkpoint"
-
-
-def unclean(b: HistoryBuilder, **more: Any) -> None:
-    fields = {"isr": [13], "leader": 13, "election": "unclean", "leader_recovery_state": "RECOVERING", **more}
-    b.three_nodes().brokers(11, 12, 13).partition("t-0", 10, "created", isr=[11, 12]).partition(
-        "t-0", 20, "unclean_election", **fields
-    )
-
 
 def last_known(b: HistoryBuilder) -> None:
     """12 and 13 crash one after the other, leave the ELR when they register, and 13 leads again."""

@@ -32,10 +32,6 @@ def common() -> RestorableLog:
     return log
 
 
-def remove(log: RestorableLog, topic_id: bytes) -> None:
-    log.add("RemoveTopic", {"topicId": topic_id})
-
-
 @pytest.fixture
 def parted(tmp_path: Path) -> tuple[Path, bytes]:
     """Node 1 goes on in epoch 2, as nodes 2 and 3 did not; they go on in epoch 3. And the id of a lost topic."""
