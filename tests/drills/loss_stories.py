@@ -130,6 +130,13 @@ def back_to_the_last_leader(pay: LosingCluster) -> None:
 
 def alone_without_its_tail(pay: LosingCluster) -> None:
     """A alone is in the ISR and loses half of its log; B runs and holds everything, but A leads again (KIP-966)."""
+    _killed_while_the_other_hung(pay)
+    pay.lose_tail(A)
+    pay.start(A)
+    pay.wait(leader=A, isr={A, B})
+
+
+def _killed_while_the_other_hung(pay: LosingCluster) -> None:
     pay.create(A, B, min_isr=2)
     pay.send(RECORDS)
     pay.pause(B)
@@ -137,9 +144,6 @@ def alone_without_its_tail(pay: LosingCluster) -> None:
     pay.kill(A)
     pay.wait(leader=-1)
     pay.go_on(B)
-    pay.lose_tail(A)
-    pay.start(A)
-    pay.wait(leader=A, isr={A, B})
 
 
 def sole_disk_replaced(pay: LosingCluster) -> None:
@@ -176,36 +180,26 @@ def removed_but_eligible(pay: LosingCluster) -> None:
 
 def complete_but_not_eligible(pay: LosingCluster) -> None:
     """B hangs below min ISR while nothing is acknowledged; A is killed, B goes on, and an operator has B elected."""
-    pay.create(A, B, min_isr=2)
-    pay.send(RECORDS)
-    pay.pause(B)
-    pay.wait(isr={A})
-    pay.kill(A)
-    pay.wait(leader=-1)
-    pay.go_on(B)
+    _killed_while_the_other_hung(pay)
     pay.elect_uncleanly(B)
 
 
 def stopped_and_started(pay: LosingCluster) -> None:
     """The whole cluster is stopped, one node after the other, and started."""
-    pay.create(A, B, C, min_isr=2)
-    pay.send(RECORDS)
-    nodes = [*pay.cluster.brokers.values(), *pay.cluster.controllers.values()]
-    for node in nodes:
-        node.stop()
-    for node in reversed(nodes):
-        node.start()
-    pay.cluster.wait_for_brokers(pay.cluster.brokers)
-    pay.wait(isr={A, B, C})
+    _all_went_down(pay, "stop")
 
 
 def killed_at_once(pay: LosingCluster) -> None:
     """The whole cluster is killed at once, as by a power cut that cost nothing, and started."""
+    _all_went_down(pay, "kill")
+
+
+def _all_went_down(pay: LosingCluster, how: str) -> None:
     pay.create(A, B, C, min_isr=2)
     pay.send(RECORDS)
     nodes = [*pay.cluster.brokers.values(), *pay.cluster.controllers.values()]
     for node in nodes:
-        node.kill()
+        node.kill() if how == "kill" else node.stop()
     for node in reversed(nodes):
         node.start()
     pay.cluster.wait_for_brokers(pay.cluster.brokers)
