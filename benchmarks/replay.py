@@ -19,8 +19,8 @@ from pathlib import Path
 from benchmarks.decode_peers import PeerError, aiokafka_framing
 from benchmarks.figures import Figure, Skipped, paired, print_figures, rate
 from benchmarks.pipeline import write_nodes
+from benchmarks.reading import plan_of
 from benchmarks.synthetic_log import synthetic_log
-from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.pipeline.history_collector import read_history
 from kraft_audit.quorum.ordered_reading import OrderedReading
@@ -41,11 +41,6 @@ STATE_SECONDS = 5.0
 STATE_MIB = 2048
 AT_AN_OFFSET_SECONDS = 2.0
 RULES_SECONDS = 30.0
-
-
-def plan_of(folder: Path) -> ClusterPlan:
-    (plan,) = plan_path(str(folder), open_storage=open_storage, captured_at_ms=0)
-    return plan
 
 
 def reading_of(plan: ClusterPlan) -> ClusterReading:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import kraft_audit
 from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.judging import check
@@ -23,6 +24,13 @@ def history_of(path: Path, capture: str | None) -> ClusterHistory:
     """One capture of one cluster, or all of them."""
     (plan,) = plan_path(str(path), open_storage=open_storage, captured_at_ms=1, capture=capture)
     return readings.history_of(plan, open_storage=open_storage, redactor=Redactor(b"k" * 32))
+
+
+def raised_below(path: Path, *rules: str) -> list[Finding]:
+    """What these rules raise in all histories below a path."""
+    with kraft_audit.open(str(path)) as clusters:
+        found = [finding for cluster in clusters for finding in cluster.check(only=rules)]
+    return [finding for finding in found if finding.status is Status.RAISED]
 
 
 def shared_ids(findings: Iterable[Finding]) -> list[tuple[Finding, Finding]]:

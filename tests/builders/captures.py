@@ -166,3 +166,10 @@ def _made_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 SMALL_CORPUS = unpacked_small_corpus()
+
+
+@pytest.fixture
+def two_nodes(small_corpus: Path, tmp_path: Path) -> list[Path]:
+    """Two nodes of a capture, in a folder of their own."""
+    capture, own = small_corpus / "divergence" / "11-dead-node-diverged", tmp_path / "both"
+    return [Path(shutil.copytree(capture / name, own / name)) for name in ("node-1", "node-2")]

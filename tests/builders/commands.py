@@ -19,6 +19,14 @@ COMMAND = Path(sys.executable).with_name("kraft-audit")
 """The installed command."""
 
 
+def installed(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The installed command as a program of its own."""
+    command = [str(COMMAND), *map(str, arguments)]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=280
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a command ended."""

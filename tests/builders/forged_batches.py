@@ -7,6 +7,7 @@ from pathlib import Path
 
 import google_crc32c
 
+from kraft_audit.commands.cli import run_command
 from kraft_codec.columns.rewriting import with_new_crc
 from kraft_codec.records.batch import ATTRIBUTES_POSITION, Batch, BatchHeader, read_batches
 
@@ -77,3 +78,8 @@ def forged(content: bytes) -> bytes:
 def broken(content: bytes) -> bytes:
     """A bit that flipped: the CRC does not fit."""
     return content[:34] + bytes([content[34] ^ 1]) + content[35:]
+
+
+def pack_disks(disks: Path, out: Path, *more: str) -> int:
+    """The exit code of `evidence`."""
+    return run_command(["evidence", str(disks), "--out", str(out), *more])

@@ -9,10 +9,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kraft_codec.file_names import segment_name, snapshot_name
 from kraft_codec.files.properties import format_meta_properties, meta_properties
@@ -230,3 +233,15 @@ def whole_batches(data: bytes) -> Iterator[LogBatch]:
         header = found.header
         part = data[header.position : header.position + header.size_bytes]
         yield LogBatch(header.base_offset, header.last_offset + 1, header.leader_epoch, part)
+
+
+def refuse_to_open(monkeypatch: pytest.MonkeyPatch, *endings: str) -> None:
+    """`os.open` may not open files whose names end so."""
+    real = os.open
+
+    def refused(path: str, *rest: object, **more: object) -> int:
+        if str(path).endswith(endings):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refused)

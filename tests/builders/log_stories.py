@@ -36,11 +36,11 @@ def low_of_other_epoch(epoch: int) -> Story:
     return lambda b: b.three_nodes().watermark(30, 30, end=30, when=-90_000, epoch=epoch)
 
 
-def of_epoch(number: int = 2, leader_id: int = 2, **more: Any) -> Story:
+def of_epoch(number: int = 2, **more: Any) -> Story:
     """Three nodes whose records from offset 20 on are of an epoch."""
 
     def story(b: HistoryBuilder) -> None:
-        b.three_nodes().leader_epoch(number, leader_id, 20, **more)
+        b.three_nodes().leader_epoch(number, 2, 20, **more)
         for row in b.rows["batches"]:
             if row["base_offset"] >= 20:
                 row["leader_epoch"] = number

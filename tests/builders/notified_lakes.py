@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.findings.situation import NOT_ASKED
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.gold.clusters_table import update_clusters
@@ -21,8 +20,7 @@ from kraft_audit.lake.settings import ClusterSettings
 from kraft_audit.tables.contract import Table
 from kraft_audit.tables.gold import FINDINGS, INCIDENTS, SITUATIONS
 from tests.builders.http_store import Answer, Request, http_server
-
-MakePlan = Callable[..., ClusterPlan]
+from tests.builders.lakes import MakePlan
 
 
 class NotifiedLake:

@@ -45,9 +45,21 @@ def as_tables(rows: Sequence[TableRows]) -> dict[str, pa.Table]:
     return {name: pa.Table.from_batches([batch for own, batch in rows if own == name]) for name in sorted(names)}
 
 
-def survey_of(plan: ClusterPlan, **settings: Any) -> Survey:
+def plan_of(path: Path) -> ClusterPlan:
+    """The plan of the one cluster below a path."""
+    (plan,) = plan_path(str(path), open_storage=open_storage, captured_at_ms=1)
+    return plan
+
+
+def survey_of(plan: ClusterPlan) -> Survey:
     """The survey of a whole plan."""
-    return read_survey(plan, ReadingSettings(**settings))
+    return read_survey(plan, ReadingSettings(open_storage, Redactor(bytes(32))))
+
+
+def surveyed(path: Path) -> tuple[ClusterPlan, Survey]:
+    """The plan of the one cluster below a path, and its survey."""
+    plan = plan_of(path)
+    return plan, survey_of(plan)
 
 
 def branch_windows(
@@ -105,8 +117,7 @@ def replayed_rows(
     silver: SilverPosition | None = None,
 ) -> Rows:
     """The silver rows of the one cluster below a path, by table."""
-    (plan,) = plan_path(str(path), open_storage=open_storage, captured_at_ms=1)
-    plan = replace(plan, silver=silver)
+    plan = replace(plan_of(path), silver=silver)
     redactor = Redactor(bytes(32))
     found: Rows = {}
     for name, batch in silver_rows(plan, tables, open_storage=open_storage, redactor=redactor, is_observed=observed):

@@ -38,6 +38,12 @@ def path_source(path: Path, **options: Any) -> PathSource:
     return PathSource(str(path), histories, now_ms=NOW_MS, **options)
 
 
+def one_input(path: Path) -> ClusterInput:
+    """The one cluster below a path."""
+    (given,) = path_source(path).clusters()
+    return given
+
+
 @pytest.fixture(scope="session")
 def last_replica(samples: Path) -> ClusterInput:
     """The cluster of which one broker alone holds what was acknowledged."""

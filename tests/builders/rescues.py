@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import kraft_audit
 from kraft_audit.cluster import Cluster
 from kraft_audit.quorum.voter_history import Endpoint
@@ -23,10 +25,30 @@ from kraft_codec.files.state_files import (
     format_quorum_state,
 )
 from kraft_engine.runs.scenario_stage import Stage
+from tests.builders.captures import SMALL_CORPUS
 from tests.builders.logs import Log
 
 LATE_TOPIC = "late"
 """Created after `cut`: what a rescue to that offset loses."""
+
+
+AFTER_ELECTION = f"{SMALL_CORPUS}/divergence/12-after-truncation"
+"""A capture of controllers 1, 2 and 3 and broker 11."""
+
+
+def three_controllers(out: Path) -> Path:
+    """The controllers of that capture alone."""
+    for node in (1, 2, 3):
+        shutil.copytree(f"{AFTER_ELECTION}/node-{node}", out / f"node-{node}")
+    return out
+
+
+@pytest.fixture
+def one_left(tmp_path: Path) -> Path:
+    """Controller 3 of that capture alone."""
+    folder = tmp_path / "left"
+    shutil.copytree(f"{AFTER_ELECTION}/node-3", folder / "node-3")
+    return folder
 
 
 class LostAndRescued:
@@ -115,9 +137,9 @@ def edit_declaration(node_dir: Path, edit: Callable[[dict[str, Any]], object]) -
     file.write_text(json.dumps(document))
 
 
-def without_declaration(folder: Path, name: str) -> Path:
+def without_declaration(folder: Path) -> Path:
     """A copy of a folder in which no dir declares a rescue."""
-    target = folder.with_name(name)
+    target = folder.with_name("undeclared")
     shutil.copytree(folder, target)
     for file in target.rglob(RESCUE_DECLARATION_NAME):
         file.unlink()

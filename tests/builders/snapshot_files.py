@@ -36,7 +36,7 @@ SECRETS = (
 SECRETS_VALUE = write_metadata_value("ConfigRecord", 0, SECRETS[0][1])
 
 
-def secret_snapshot(end_offset: int, epoch: int) -> dict[str, bytes]:
+def secret_snapshot(end_offset: int) -> dict[str, bytes]:
     """A snapshot whose records hold secrets."""
     control = CONTROL_TYPE_BY_NAME[Dialect.KIP853]
 
@@ -44,10 +44,10 @@ def secret_snapshot(end_offset: int, epoch: int) -> dict[str, bytes]:
         fields = {"version": 0} | ({"lastContainedLogTimestamp": 5} if name == "SNAPSHOT_HEADER" else {})
         value = write_control_value(control[name], fields)
         key = b"\x00\x00" + control[name].number.to_bytes(2, "big")
-        return write_batch(base_offset=at, leader_epoch=epoch, timestamp_ms=5, records=[(key, value)], is_control=True)
+        return write_batch(base_offset=at, leader_epoch=1, timestamp_ms=5, records=[(key, value)], is_control=True)
 
-    data = write_batch(base_offset=1, leader_epoch=epoch, timestamp_ms=5, records=[(None, SECRETS_VALUE)])
-    return {snapshot_name(end_offset, epoch): batch(0, "SNAPSHOT_HEADER") + data + batch(2, "SNAPSHOT_FOOTER")}
+    data = write_batch(base_offset=1, leader_epoch=1, timestamp_ms=5, records=[(None, SECRETS_VALUE)])
+    return {snapshot_name(end_offset, 1): batch(0, "SNAPSHOT_HEADER") + data + batch(2, "SNAPSHOT_FOOTER")}
 
 
 def snapshot_of(log_type: Any, epoch: int, topics: int, *, header: bool = True, footer: bool = True) -> bytes:

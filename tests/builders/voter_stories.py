@@ -102,30 +102,30 @@ def kv015(generation: tuple[int, ...]) -> Story:
     return lambda b: b.three_nodes().voters(1, 2, at=20).voters(1, 2, 3, at=30, replaced=generation)
 
 
-def kip856(*steps: tuple[int, tuple[int, ...]], low: int, end: int, high: int | None = None, data_at: int = 2) -> Story:
-    """A kip856 history: the first set at offset 1, metadata from `data_at`, the steps; captured at `end`."""
+def kip856(*steps: tuple[int, tuple[int, ...]], low: int, high: int | None = None, data_at: int = 2) -> Story:
+    """A kip856 history: the first set at offset 1, metadata from `data_at`, the steps; captured at offset 20."""
 
     def story(b: HistoryBuilder) -> None:
         b.dialect = Dialect.KIP856
         b.voters(1, 2, 3, at=1)
         b.batch(1, 0, 1, is_control=True)
-        for offset in range(2, end):
+        for offset in range(2, 20):
             is_change = offset in {at for at, _ in steps}
             b.batch(1, offset, offset, is_control=is_change or offset < data_at)
         for at, ids in steps:
             b.voters(*ids, at=at)
-        captured_twice(b, low, high, end)
+        captured_twice(b, low, high, 20)
 
     return story
 
 
-def kip642(*steps: tuple[int, tuple[int, ...], list[int]], high: int | None, low: int = 0) -> Story:
+def kip642(*steps: tuple[int, tuple[int, ...], list[int]], high: int | None) -> Story:
     def story(b: HistoryBuilder) -> None:
         b.dialect = Dialect.KIP642
         b.voters(1, 2, 3, at=1, target_voters=[1, 2, 3])
         for at, ids, target in steps:
             b.voters(*ids, at=at, target_voters=target)
-        captured_twice(b, low, high, 40)
+        captured_twice(b, 0, high, 40)
 
     return story
 
@@ -190,15 +190,15 @@ VOTER_STORIES: dict[str, tuple[Story, Story]] = {
         kip642((10, (1, 2, 3, 4), [1, 2, 4]), high=40),
     ),
     "KV801": (
-        kip856((10, (1, 2, 3, 4)), (12, (1, 2, 3, 4, 5)), low=8, high=10, end=20),
-        kip856((10, (1, 2, 3, 4)), low=20, high=20, end=20),
+        kip856((10, (1, 2, 3, 4)), (12, (1, 2, 3, 4, 5)), low=8, high=10),
+        kip856((10, (1, 2, 3, 4)), low=20, high=20),
     ),
     "KV802": (
-        kip856((10, (1, 2, 3, 4)), (12, (1, 2, 3)), low=8, high=10, end=20),
-        kip856((10, (1, 2, 3, 4)), (12, (1, 2, 4)), low=8, high=10, end=20),
+        kip856((10, (1, 2, 3, 4)), (12, (1, 2, 3)), low=8, high=10),
+        kip856((10, (1, 2, 3, 4)), (12, (1, 2, 4)), low=8, high=10),
     ),
     "KV803": (
-        kip856((2, (1, 2, 3, 4)), low=8, high=10, end=20, data_at=5),
-        kip856((6, (1, 2, 3, 4)), low=8, high=10, end=20, data_at=5),
+        kip856((2, (1, 2, 3, 4)), low=8, high=10, data_at=5),
+        kip856((6, (1, 2, 3, 4)), low=8, high=10, data_at=5),
     ),
 }

@@ -6,7 +6,6 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,8 +176,8 @@ def planned(folder: Path) -> ClusterPlan:
     return plan
 
 
-def settings_of(opens: Callable[[str], AbstractContextManager[Storage]] = open_storage) -> ReadingSettings:
-    return ReadingSettings(opens, Redactor(KEY), clock_ms=lambda: NOW_MS)
+def settings_of() -> ReadingSettings:
+    return ReadingSettings(open_storage, Redactor(KEY), clock_ms=lambda: NOW_MS)
 
 
 def view_of(reading: ClusterReading) -> list[object]:
@@ -307,7 +306,7 @@ def test_helpers_read_what_a_reading_reads(tmp_path: Path) -> None:
     parted_logs(tmp_path, 2, 300_000)
     plan = planned(tmp_path)
     settings = {"open_storage": open_storage, "redactor": Redactor(KEY)}
-    survey = survey_of(plan, **settings)
+    survey = survey_of(plan)
     with ClusterReading(plan, settings_of()) as reading:
         path = survey.path(len(survey.branches) - 1)
         assert list(map(str, branch_windows(plan, path, **settings))) == list(map(str, reading.windows(path)))

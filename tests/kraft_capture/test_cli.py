@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -15,16 +14,9 @@ import pytest
 
 from kraft_capture.cli import main
 from tests.builders.http_store import HttpServer
-from tests.builders.live_log import LiveLog, StoreWitness
+from tests.builders.live_log import LiveLog, StoreWitness, refuse_to_open
 
 ONCE = ("--once", "--durable")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LiveLog:
-    log = LiveLog(tmp_path / "node")
-    log.append(5)
-    return log
 
 
 def arguments(log: LiveLog, *more: str, to: str | None = None) -> list[str]:
@@ -51,14 +43,7 @@ def test_a_snapshot_that_cannot_be_read(
     log: LiveLog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.snapshot()
-    real = os.open
-
-    def refused(path: str, *rest: object, **more: object) -> int:
-        if str(path).endswith(".checkpoint"):
-            raise PermissionError(13, "Permission denied")
-        return real(path, *rest, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, "open", refused)
+    refuse_to_open(monkeypatch, ".checkpoint")
     assert main(arguments(log, *ONCE)) == 3
     assert "unreadable (EACCES)" in capsys.readouterr().err
     _, manifest = StoreWitness(next((log.folder.parent / "store").glob("*/*"))).newest()

@@ -20,13 +20,6 @@ VOTERS = "1@a.example:9093,\\\n    2@b.example:9093,3@[2001:db8::3]:9093"
 SECRET = "hunter2"  # noqa: S105
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> LiveLog:
-    log = LiveLog(tmp_path / "node")
-    log.append(5)
-    return log
-
-
 def configured(log: LiveLog, node_id: int, log_dirs: str = "/elsewhere") -> Path:
     file = log.folder.parent / "server.properties"
     lines = [f"node.id={node_id}", "process.roles=controller", f"controller.quorum.voters={VOTERS}"]

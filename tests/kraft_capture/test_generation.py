@@ -26,13 +26,6 @@ class Clock:
         monkeypatch.setattr(replica_copier, "boot_id", lambda: self.boot)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> LiveLog:
-    log = LiveLog(tmp_path / "node")
-    log.append(5)
-    return log
-
-
 def new_copier(log: LiveLog, **options: Any) -> ReplicaCopier:
     (log.folder.parent / "state").mkdir(exist_ok=True)
     store = FolderStore(log.folder.parent / "store")

@@ -13,7 +13,7 @@ from kraft_capture import log_pass
 from kraft_capture.batch_frames import BatchMark, frame_batches
 from kraft_capture.errors import LogChangedError
 from kraft_capture.log_pass import LogPass, PassReading
-from tests.builders.live_log import LiveLog, LogBatch, whole_batches
+from tests.builders.live_log import LiveLog, LogBatch, refuse_to_open, whole_batches
 
 BATCH_COUNT = 12
 BATCH_BYTES = 70
@@ -155,14 +155,7 @@ def test_new_snapshots_come_before_quorum_state(log: LiveLog, monkeypatch: pytes
 
 def test_what_is_unreadable_is_not_absent(log: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.snapshot()
-    real = os.open
-
-    def refused(path: str, *arguments: object, **more: object) -> int:
-        if str(path).endswith((".checkpoint", "quorum-state")):
-            raise PermissionError(13, "Permission denied", path)
-        return real(path, *arguments, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, "open", refused)
+    refuse_to_open(monkeypatch, ".checkpoint", "quorum-state")
     states = {entry.name: (entry.state, entry.errno) for entry in read(log).entries}
     assert states["quorum-state"] == ("unreadable", "EACCES")
     assert {states[name] for name in states if name.endswith(".checkpoint")} == {("unreadable", "EACCES")}

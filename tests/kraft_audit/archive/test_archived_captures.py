@@ -142,17 +142,17 @@ def test_the_snapshot_that_a_log_goes_on_from_is_there_again(tmp_path: Path, rea
     log.lead(1, epoch=1)
     for number in range(9):
         log.topic(f"topic-{number}")
-    files = secret_snapshot(5, 1) | secret_snapshot(8, 1)
+    files = secret_snapshot(5) | secret_snapshot(8)
     node(tmp_path, 1, {4: b"".join(log.batches[4:])}, files=files)
-    node(tmp_path, 2, {5: b""}, files=secret_snapshot(5, 1))
+    node(tmp_path, 2, {5: b""}, files=secret_snapshot(5))
     plan = reading.plan(tmp_path)
     cluster = archived(plan, Redactor(KEY))
     held = {
         replica.node_id: {f.name.rpartition("/")[2]: f.size_bytes for f in replica.files}
         for replica in cluster.plan.replicas
     }
-    (remaining,) = secret_snapshot(5, 1)
-    (second,) = secret_snapshot(8, 1)
+    (remaining,) = secret_snapshot(5)
+    (second,) = secret_snapshot(8)
     assert remaining in held[1]
     assert remaining in held[2]
     assert second not in held[1], "the log itself says what it contains"
@@ -246,7 +246,7 @@ def test_batches_of_many_runs_hold_less_than_their_bytes(
 
 def test_an_archive_is_looked_through_like_log_dirs(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     node(tmp_path, 1, usual_log.content)
-    node(tmp_path, 2, {4: b"".join(usual_log.batches[4:])}, files=secret_snapshot(5, 1))
+    node(tmp_path, 2, {4: b"".join(usual_log.batches[4:])}, files=secret_snapshot(5))
     plan = reading.plan(tmp_path)
     from_archive = replace(plan.replicas[1], medium="archive")
     cluster = archived(replace(plan, replicas=(plan.replicas[0], from_archive)), Redactor(KEY))

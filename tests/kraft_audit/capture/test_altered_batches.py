@@ -11,9 +11,10 @@ import google_crc32c
 import pytest
 
 import kraft_audit as package
-from kraft_audit.rules.rule_model import Finding, Status
+from kraft_audit.rules.rule_model import Status
 from kraft_codec.files.state_files import QuorumState
 from kraft_codec.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_BYTES
+from tests.builders.captured_histories import raised_below
 from tests.builders.commands import Command
 from tests.builders.forged_batches import FORGED_BYTES, with_same_crc
 from tests.builders.logs import Log, write_node
@@ -47,12 +48,6 @@ def write_quorum(folder: Path, voters: int, log: Log, node_id: int, number: int,
         if voter == node_id:
             batches[number] = batch
         write_node(folder, voter, b"".join(batches), state=QuorumState(1, 1, 1, -1))
-
-
-def raised(path: Path, *rules: str) -> list[Finding]:
-    with package.open(str(path)) as clusters:
-        (cluster,) = clusters
-        return [finding for finding in cluster.check(only=rules) if finding.status is Status.RAISED]
 
 
 def topic_names(path: Path) -> set[str]:
@@ -109,7 +104,7 @@ def test_a_batch_that_claims_to_reach_further_than_its_records_takes_no_log_with
         write_node(tmp_path, voter, b"".join(batches), state=QuorumState(1, 1, 1, -1))
     ends = {row["node_id"]: row["log_end_offset"] for row in reading.of(tmp_path)["captures"]}
     assert ends == {1: count, 2: count - 1, 3: count}
-    named = {finding.subject.split(" __")[0] for finding in raised(tmp_path, "KQ008")}
+    named = {finding.subject.split(" __")[0] for finding in raised_below(tmp_path, "KQ008")}
     assert named == {"node 1", "node 2"}
     assert topic_names(tmp_path) == {f"topic-{each:02d}" for each in range(12)}
 
@@ -126,7 +121,7 @@ def test_several_batches_in_a_row_are_one_run(tmp_path: Path) -> None:
     for voter in (1, 2, 3):
         batches = [altered(b) if voter == 2 and 4 <= n < 7 else b for n, b in enumerate(log.batches)]
         write_node(tmp_path, voter, b"".join(batches), state=QuorumState(1, 1, 1, -1))
-    (finding,) = raised(tmp_path, "KQ022")
+    (finding,) = raised_below(tmp_path, "KQ022")
     assert finding.subject == "node 2"
     assert "offsets 4–6" in finding.summary
 
@@ -141,7 +136,7 @@ def test_a_log_that_begins_with_what_was_altered(tmp_path: Path, is_altered: boo
         write_node(tmp_path, voter, log.content, state=QuorumState(1, 1, 1, -1))
     own = altered(log.batches[last]) if is_altered else log.batches[last]
     write_node(tmp_path, 3, {last: own}, state=QuorumState(1, 1, 1, -1), files=topic_snapshot(last))
-    found = raised(tmp_path, "KQ022")
+    found = raised_below(tmp_path, "KQ022")
     assert [(each.subject, each.from_offset) for each in found] == ([("node 3", last)] if is_altered else [])
     assert "the last one" in topic_names(tmp_path)
 
@@ -155,7 +150,7 @@ def test_a_log_that_begins_after_what_was_altered_holds_no_version(tmp_path: Pat
         write_node(tmp_path, voter, b"".join(batches), state=QuorumState(1, 1, 1, -1))
     rest = {6: b"".join(log.batches[6:])}
     write_node(tmp_path, 3, rest, state=QuorumState(1, 1, 1, -1), files=topic_snapshot(6))
-    (finding,) = raised(tmp_path, "KQ022")
+    (finding,) = raised_below(tmp_path, "KQ022")
     assert "no version is held by a majority" in finding.summary
     assert {each.node_id for each in finding.evidence} == {1, 2}
 
@@ -165,7 +160,7 @@ def test_a_forged_crc_does_not_hide_other_bytes(tmp_path: Path) -> None:
     number = 5
     forged = with_same_crc(log.batches[number], range(HEADER_BYTES + 8, HEADER_BYTES + 8 + FORGED_BYTES))
     write_quorum(tmp_path, 3, log, 3, number, forged)
-    (finding,) = raised(tmp_path, "KQ022")
+    (finding,) = raised_below(tmp_path, "KQ022")
     assert finding.subject == "node 3"
 
 
@@ -176,7 +171,7 @@ def test_without_a_majority_no_disk_is_accused(tmp_path: Path, kraft_audit: Comm
         if voter == 2:
             batches[4] = altered(batches[4])
         write_node(tmp_path, voter, b"".join(batches), state=QuorumState(1, 1, 1, -1))
-    (finding,) = raised(tmp_path, "KQ022")
+    (finding,) = raised_below(tmp_path, "KQ022")
     assert "no version is held by a majority" in finding.summary
     assert "DISKS" not in kraft_audit("check", tmp_path).out
 
@@ -201,5 +196,5 @@ def test_a_disk_that_was_captured_twice_counts_once(tmp_path: Path) -> None:
     log = quorum_log(3)
     for capture in ("a", "b", "c"):
         write_quorum(tmp_path / capture, 3, log, 1, 4, altered(log.batches[4]))
-    (finding,) = raised(tmp_path, "KQ022")
+    (finding,) = raised_below(tmp_path, "KQ022")
     assert finding.subject == "node 1"

@@ -159,11 +159,11 @@ def test_a_snapshot_where_the_log_does_not_connect(tmp_path: Path, reading: Any,
     for number in range(9):
         log.topic(f"topic-{number}")
     connected = tmp_path / "connected"
-    node(connected, 1, log.content, files=secret_snapshot(6, 1))
+    node(connected, 1, log.content, files=secret_snapshot(6))
     assert sources(runs(reading, connected)) == set(), "the log itself says what it contains"
 
     later = tmp_path / "later"
-    files = secret_snapshot(5, 1) | secret_snapshot(8, 1)
+    files = secret_snapshot(5) | secret_snapshot(8)
     node(later, 1, {4: b"".join(log.batches[4:])}, files=files)
     found = runs(reading, later)
     assert sources(found) == {"00000000000000000005-0000000001"}, "the first that the log goes on from, no other"
@@ -174,5 +174,5 @@ def test_a_snapshot_where_the_log_does_not_connect(tmp_path: Path, reading: Any,
     assert sources(runs(reading, gapped)) == {"00000000000000000005-0000000001"}
 
     alone = tmp_path / "alone"
-    node(alone, 1, {}, files=secret_snapshot(8, 1))
+    node(alone, 1, {}, files=secret_snapshot(8))
     assert sources(runs(reading, alone)) == {"00000000000000000008-0000000001"}

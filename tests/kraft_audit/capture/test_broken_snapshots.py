@@ -46,6 +46,7 @@ def broken() -> dict[str, tuple[bytes, str]]:
         "noise": (b"garbage" * 30, "BAD_LENGTH"),
         "noise behind": (content + b"garbage" * 30, "BAD_LENGTH"),
     }
+    found["nothing"] = b"", "SNAPSHOT_INCOMPLETE"
     found |= {f"{count} zeros": (bytes(count), "ZERO_TAIL") for count in (1, 17, 61, 100, 4096)}
     found |= {f"{count} zeros behind": (content + bytes(count), "ZERO_TAIL") for count in (1, 61, 4096)}
     for number in range(1, len(batches)):

@@ -12,12 +12,12 @@ import pytest
 import kraft_audit
 from kraft_audit.capture.histories import split_histories
 from kraft_audit.capture.path_plans import plan_cluster
-from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.files.state_files import QuorumState
 from kraft_codec.records.record import write_metadata_value
 from kraft_codec.storage.opener import StoragePool
 from kraft_codec.text.java_text import uuid_bytes
+from tests.builders.captured_histories import raised_below
 from tests.builders.logs import CLUSTER_ID, DIRECTORIES, Log, led, with_topics, write_node
 
 
@@ -27,19 +27,12 @@ def histories(path: Path) -> list[tuple[int, ...]]:
         return [tuple(sorted(replica.node_id or 0 for replica in plan.replicas)) for plan in clusters.plans]
 
 
-def raised(path: Path, rule: str) -> list[Finding]:
-    with kraft_audit.open(str(path)) as clusters:
-        return [
-            finding for cluster in clusters for finding in cluster.check(only=[rule]) if finding.status is Status.RAISED
-        ]
-
-
 def test_copies_of_one_log_are_one_history(tmp_path: Path) -> None:
     log = with_topics(led(1, [1, 2, 3]))
     for node_id in (1, 2, 3):
         write_node(tmp_path, node_id, log.content)
     assert histories(tmp_path) == [(1, 2, 3)]
-    assert not raised(tmp_path, "KB009")
+    assert not raised_below(tmp_path, "KB009")
 
 
 def test_a_log_whose_first_segments_were_deleted_is_the_same_history(tmp_path: Path) -> None:
@@ -94,17 +87,17 @@ def test_a_disk_formatted_again_is_a_history_of_its_own(tmp_path: Path) -> None:
     assert newest.plan.replicas[0].directory_id == DIRECTORIES[1], "the shorter log is the newer one"
     assert older.plan.history_of.mine.end_offset == 10
     assert "history 1 of 2" in newest.title
-    (finding,) = raised(tmp_path, "KB009")
+    (finding,) = raised_below(tmp_path, "KB009")
     assert "formatted again" in finding.summary
-    assert not raised(tmp_path, "KQ002")
-    assert not raised(tmp_path, "KQ003")
+    assert not raised_below(tmp_path, "KQ002")
+    assert not raised_below(tmp_path, "KQ003")
 
 
 def test_ids_of_findings_differ_between_histories(tmp_path: Path) -> None:
     for number, folder in enumerate(("monday", "tuesday")):
         log = with_topics(led(1, [1], start_ms=1_700_000_000_000 + 900_000 * number))
         write_node(tmp_path / folder, 1, log.content, directory_id=DIRECTORIES[number])
-    findings = raised(tmp_path, "KV007")
+    findings = raised_below(tmp_path, "KV007")
     assert len(findings) == 2
     assert len({finding.finding_id for finding in findings}) == 2
 
@@ -188,9 +181,9 @@ def test_nodes_formatted_alone_side_by_side_are_a_split_quorum(tmp_path: Path) -
         state = QuorumState(1, node_id, 1, -1)
         write_node(tmp_path, node_id, log.content, directory_id=DIRECTORIES[node_id], state=state)
     assert sorted(histories(tmp_path)) == [(1,), (2,)]
-    (finding,) = raised(tmp_path, "KV012")
+    (finding,) = raised_below(tmp_path, "KV012")
     assert {item.node_id for item in finding.evidence} == {1, 2}
-    assert not raised(tmp_path, "KQ003")
+    assert not raised_below(tmp_path, "KQ003")
 
 
 def test_a_left_over_dir_with_a_voters_id_is_a_history_of_its_own(tmp_path: Path) -> None:
@@ -200,9 +193,9 @@ def test_a_left_over_dir_with_a_voters_id_is_a_history_of_its_own(tmp_path: Path
     left_over = write_node(tmp_path / "other", 1, with_topics(led(1, [1]), 9).content, directory_id=DIRECTORIES[3])
     left_over.rename(tmp_path / "left-over")
     assert histories(tmp_path) == [(1, 2, 3), (1,)]
-    (finding,) = raised(tmp_path, "KB009")
+    (finding,) = raised_below(tmp_path, "KB009")
     assert "left-over" in finding.summary
-    assert not raised(tmp_path, "KV012"), "node 1 is in both: they were never meant to be one"
+    assert not raised_below(tmp_path, "KV012"), "node 1 is in both: they were never meant to be one"
 
 
 def test_a_node_dir_without_batches_stays_beside_its_neighbours(tmp_path: Path) -> None:
@@ -256,5 +249,5 @@ def test_an_id_that_many_copy_is_named(tmp_path: Path, cluster_id: str) -> None:
     for number, folder in enumerate(("a", "b")):
         log = with_topics(led(1, [1], start_ms=1_700_000_000_000 + 900_000 * number))
         write_node(tmp_path / folder, 1, log.content, directory_id=DIRECTORIES[number], cluster_id=cluster_id)
-    (finding,) = raised(tmp_path, "KB009")
+    (finding,) = raised_below(tmp_path, "KB009")
     assert "other clusters have it too" in finding.summary

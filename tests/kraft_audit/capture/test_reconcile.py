@@ -30,10 +30,6 @@ OTHER_CLUSTER = uuid_text(b"another-cluster!")
 KEY = b"k" * 32
 
 
-def reading_of(plan: Any) -> Any:
-    return survey_of(plan, open_storage=open_storage, redactor=Redactor(KEY))
-
-
 def test_replicas_that_part(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
     divergent = usual_log.copy()
     shared = usual_log.next_offset
@@ -44,7 +40,7 @@ def test_replicas_that_part(tmp_path: Path, reading: Any, node: Any, usual_log: 
     node(tmp_path, 2, divergent.content)
     node(tmp_path, 3, divergent.content)
     node(tmp_path, 4, b"".join(divergent.batches[:4]))
-    seen = reading_of(reading.plan(tmp_path))
+    seen = survey_of(reading.plan(tmp_path))
     shapes = [(branch.parent, branch.from_offset, branch.to_offset, branch.epochs) for branch in seen.branches]
     assert shapes == [
         (None, 0, shared, [(1, 0), (2, 13)]),
@@ -73,12 +69,12 @@ def test_logs_that_agree_are_not_sorted(
         node(tmp_path, number, {start: b"".join(usual_log.batches[start:end])}, files={})
     sort = Mock(side_effect=np.lexsort)
     monkeypatch.setattr(np, "lexsort", sort)
-    assert len(reading_of(reading.plan(tmp_path)).branches) == 1
+    assert len(survey_of(reading.plan(tmp_path)).branches) == 1
     sort.assert_not_called()
     usual_log.topic("other", base_offset=usual_log.next_offset - 1)
     del usual_log.batches[-2]
     node(tmp_path, 4, usual_log.content)
-    assert len(reading_of(reading.plan(tmp_path)).branches) == 3
+    assert len(survey_of(reading.plan(tmp_path)).branches) == 3
     sort.assert_called()
 
 
@@ -90,7 +86,7 @@ def test_the_records_of_one_branch(tmp_path: Path, reading: Any, node: Any, usua
     node(tmp_path, 1, usual_log.content)
     node(tmp_path, 2, divergent.content)
     plan = reading.plan(tmp_path)
-    seen = reading_of(plan)
+    seen = survey_of(plan)
     for branch, name in ((1, "lost"), (2, "kept")):
         windows = branch_windows(plan, seen.path(branch), open_storage=open_storage, redactor=Redactor(KEY))
         names = [name for window in windows for name in window.records["TopicRecord"].column("name").to_pylist()]
@@ -117,7 +113,7 @@ def test_two_leaders_of_one_epoch(tmp_path: Path, reading: Any, node: Any, usual
     last = [(row["offset"], row["leader_epoch"], row["record"][:14]) for row in tables["records"]][-4:]
     assert len({row["batch_crc"] for row in tables["records"][-4:]}) == 4
     assert [offset for offset, _, _ in last] == [20, 20, 21, 21]
-    assert len(reading_of(reading.plan(tmp_path)).branches) == 3
+    assert len(survey_of(reading.plan(tmp_path)).branches) == 3
 
 
 @pytest.mark.slow
@@ -152,7 +148,7 @@ def test_who_holds_what_by_brute_force(
     assert seen == expected
     decoded = [(row["offset"], row["leader_epoch"], row["batch_crc"]) for row in tables["records"]]
     assert len(set(decoded)) == len(decoded)
-    found = reading_of(reading.plan(folder))
+    found = survey_of(reading.plan(folder))
     for number, content in contents.items():
         (end,) = (end for end in found.ends if found.replicas[end.replica].plan.node_id == number)
         on_path = [found.branches[branch] for branch in found.path(end.branch)]

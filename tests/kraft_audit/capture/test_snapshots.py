@@ -15,7 +15,6 @@ from kraft_audit.capture.path_plans import plan_cluster
 from kraft_audit.capture.replica import ReadingSettings, open_replicas
 from kraft_audit.capture.scanner import ChangedError
 from kraft_audit.capture.snapshots import Snapshot, SnapshotChecker, find_snapshots
-from kraft_audit.capture.survey import Survey
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
@@ -25,10 +24,6 @@ from tests.builders.snapshot_files import snapshot_of
 
 KEY = b"k" * 32
 SOURCE = snapshot_name(13, 1).removesuffix(".checkpoint")
-
-
-def surveyed(plan: Any) -> Survey:
-    return survey_of(plan, open_storage=open_storage, redactor=Redactor(KEY))
 
 
 def windows_of(plan: Any, source: str = SOURCE) -> list[RecordWindow]:
@@ -58,22 +53,6 @@ def test_one_complete_copy_of_a_snapshot_is_decoded(
     assert ends == {complete_on: (13, 1), 3 - complete_on: (None, 0)}
     held = [(row["node_id"], row["base_offset"]) for row in tables["batches"] if row["source"] == source]
     assert len(held) == 9
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "SNAPSHOT_INCOMPLETE"),
-        (b"\x00" * 100, "ZERO_TAIL"),
-        (b"garbage" * 30, "BAD_LENGTH"),
-    ],
-)
-def test_a_broken_snapshot(
-    tmp_path: Path, reading: Any, node: Any, usual_log: Any, content: bytes, reason: str
-) -> None:
-    tables = reading.of(node(tmp_path, 1, usual_log.content, files={snapshot_name(13, 1): content}))
-    assert reason in {row["reason"] for row in tables["decode_errors"]}
-    assert {row["source"] for row in tables["records"]} == {"log"}
 
 
 def test_an_unfinished_and_a_missing_snapshot(tmp_path: Path, reading: Any, node: Any, usual_log: Any) -> None:
@@ -109,7 +88,7 @@ def test_the_records_of_one_snapshot(tmp_path: Path, reading: Any, node: Any, us
     snapshot = snapshot_of(type(usual_log), 1, 4)
     node(tmp_path, 1, usual_log.content, files={snapshot_name(13, 1): snapshot})
     plan = reading.plan(tmp_path)
-    (found,) = surveyed(plan).snapshots
+    (found,) = survey_of(plan).snapshots
     assert (found.end_offset, found.epoch, [control.name for control in found.controls]) == (
         13,
         1,
@@ -137,7 +116,7 @@ def test_a_snapshot_that_goes_after_the_survey_is_an_error(
     name = snapshot_name(13, 1)
     folder = node(tmp_path, 1, usual_log.content, files={name: snapshot_of(type(usual_log), 1, 3)})
     plan = reading.plan(tmp_path)
-    assert [snapshot.replicas for snapshot in surveyed(plan).snapshots] == [(0,)]
+    assert [snapshot.replicas for snapshot in survey_of(plan).snapshots] == [(0,)]
     (folder / "__cluster_metadata-0" / name).unlink()
     with pytest.raises(ChangedError, match=f"snapshot {SOURCE}"):
         windows_of(plan)
@@ -150,7 +129,7 @@ def test_of_an_incomplete_snapshot_the_records_are_read(
     snapshot = snapshot_of(type(usual_log), 1, 3, header=header, footer=footer)
     node(tmp_path, 1, usual_log.content, files={snapshot_name(13, 1): snapshot})
     plan = reading.plan(tmp_path)
-    (found,) = surveyed(plan).snapshots
+    (found,) = survey_of(plan).snapshots
     assert found.replicas == ()
     assert [control.name for control in found.controls] == ["SNAPSHOT_HEADER"] * header + ["SNAPSHOT_FOOTER"] * footer
     assert found.timestamp_ms == (7 if header else None)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import kraft_audit
 from kraft_audit.rules.columns.quorum_standing import Standing
-from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.files.properties import format_meta_properties, meta_properties
 from kraft_codec.files.state_files import QuorumState
 from kraft_codec.records.batch import write_batch
 from kraft_codec.records.record import write_control_key, write_control_value
 from kraft_codec.schemas import CONTROL_TYPE_BY_NAME, Dialect
 from kraft_codec.text.java_text import uuid_bytes
+from tests.builders.captured_histories import raised_below
 from tests.builders.logs import CLUSTER_ID, NOW_MS, Log, write_node
 
 DIRECTORIES = {number: f"{letter * 21}A" for number, letter in enumerate("ABCDEF")}
@@ -53,16 +53,10 @@ def control(name: str, fields: dict[str, object]) -> tuple[bytes, bytes]:
     return write_control_key(kind.number), write_control_value(kind, fields)
 
 
-def raised(path: Path, rule: str) -> list[Finding]:
-    with kraft_audit.open(str(path)) as clusters:
-        (cluster,) = clusters
-        return [finding for finding in cluster.check(only=[rule]) if finding.status is Status.RAISED]
-
-
 def test_nodes_formatted_alone_are_a_split_quorum_before_their_first_start(tmp_path: Path) -> None:
     for node_id in (1, 2):
         format_node(tmp_path, node_id, DIRECTORIES[node_id], {node_id: DIRECTORIES[node_id]})
-    (finding,) = raised(tmp_path, "KV012")
+    (finding,) = raised_below(tmp_path, "KV012")
     assert "{1} and {2}" in finding.summary
 
 
@@ -70,7 +64,7 @@ def test_nodes_formatted_together_are_empty_and_no_fault(tmp_path: Path) -> None
     voters = {node_id: DIRECTORIES[node_id] for node_id in (1, 2, 3)}
     for node_id in voters:
         format_node(tmp_path, node_id, DIRECTORIES[node_id], voters)
-    assert not raised(tmp_path, "KV012")
+    assert not raised_below(tmp_path, "KV012")
     with kraft_audit.open(str(tmp_path)) as clusters:
         (cluster,) = clusters
         assert cluster.standing().standing is Standing.EMPTY

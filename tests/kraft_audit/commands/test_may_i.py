@@ -9,17 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.captures import SMALL_CORPUS
 from tests.builders.feature_logs import FeatureLog
+from tests.builders.rescues import three_controllers
 
 ELR = "samples/elr-06-kill-13-last-replica.tgz"
-AFTER_ELECTION = f"{SMALL_CORPUS}/divergence/12-after-truncation"
-
-
-def three_controllers(out: Path) -> Path:
-    for node in (1, 2, 3):
-        shutil.copytree(f"{AFTER_ELECTION}/node-{node}", out / f"node-{node}")
-    return out
 
 
 def emptied(node_dir: Path) -> None:

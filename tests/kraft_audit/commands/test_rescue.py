@@ -15,18 +15,11 @@ import kraft_audit
 from kraft_audit.replay.cluster_state import ClusterState
 from kraft_codec.records.batch import Batch, read_batches
 from tests.builders.captures import SMALL_CORPUS
+from tests.builders.rescues import AFTER_ELECTION
 
-LEFT = f"{SMALL_CORPUS}/divergence/12-after-truncation"
 STATIC = f"{SMALL_CORPUS}/static-to-dynamic-upgrade/01-kafka-3.5.2"
 FENCED = ("leader_epoch", "partition_epoch")
 BOOKKEEPING = {"from_offset", "from_epoch", "timestamp_ms", "cause", "cause_broker_id", "election", "plan"}
-
-
-@pytest.fixture
-def one_left(tmp_path: Path) -> Path:
-    folder = tmp_path / "left"
-    shutil.copytree(f"{LEFT}/node-3", folder / "node-3")
-    return folder
 
 
 def state(path: Path | str, at: int | None = None) -> ClusterState:
@@ -128,7 +121,7 @@ def test_the_copy_says_which_of_two_histories_is_meant(kraft_audit, captured_log
 
 
 def test_a_broker_s_id_is_refused_for_a_controller(kraft_audit, tmp_path: Path) -> None:
-    shutil.copytree(f"{LEFT}/node-11", tmp_path / "left" / "node-11")
+    shutil.copytree(f"{AFTER_ELECTION}/node-11", tmp_path / "left" / "node-11")
     arguments = ["rescue", tmp_path / "left", "--gone", "1,2,3", "--from", "11", "--out", tmp_path / "new"]
     ended = kraft_audit(*arguments)
     assert ended.code == 1
@@ -184,9 +177,9 @@ def test_backups_of_all_controllers_do_not_prove_that_nothing_is_lost(kraft_audi
     """Controllers that are gone may have committed more after their disks were copied: brokers' copies tell."""
     voters, brokers = tmp_path / "voters", tmp_path / "with-brokers"
     for node in ("node-1", "node-2", "node-3"):
-        shutil.copytree(f"{LEFT}/{node}", voters / node)
+        shutil.copytree(f"{AFTER_ELECTION}/{node}", voters / node)
     shutil.copytree(voters, brokers)
-    shutil.copytree(f"{LEFT}/node-11", brokers / "node-11")
+    shutil.copytree(f"{AFTER_ELECTION}/node-11", brokers / "node-11")
 
     def asked(path: Path, gone: str, *more: str) -> tuple[dict[str, Any], str]:
         plan = json.loads(kraft_audit("rescue", "--plan", path, "--gone", gone, "-o", "json").out)
@@ -249,9 +242,9 @@ def test_plan_and_procedure_name_the_same_disks(kraft_audit, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("left", "gone", "more"),
     [
-        (f"{LEFT}/node-3", "1,2", ()),
-        (f"{LEFT}/node-3", "1,2", ("--node-id", "9", "--endpoint", "CONTROLLER://c9.example:9093")),
-        (f"{LEFT}/node-3", "1,2", ("--to", "40")),
+        (f"{AFTER_ELECTION}/node-3", "1,2", ()),
+        (f"{AFTER_ELECTION}/node-3", "1,2", ("--node-id", "9", "--endpoint", "CONTROLLER://c9.example:9093")),
+        (f"{AFTER_ELECTION}/node-3", "1,2", ("--to", "40")),
         (f"{STATIC}/node-3", "1,2", ("--endpoint", "c3.example:9093")),
     ],
 )

@@ -13,9 +13,9 @@ import pytest
 import kraft_audit
 from kraft_codec.records.batch import Batch, read_batches
 from tests.builders.captures import SMALL_CORPUS
+from tests.builders.rescues import AFTER_ELECTION
 
 STOPPED = f"{SMALL_CORPUS}/static-to-dynamic-upgrade/stopped"
-LEFT = f"{SMALL_CORPUS}/divergence/12-after-truncation"
 TABLES = ("topic_changes", "broker_changes", "config_changes")
 
 
@@ -61,7 +61,7 @@ def test_a_damaged_snapshot_beside_a_whole_log(kraft_audit, tmp_path: Path) -> N
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_damaged_copy_is_ranked_below_a_whole_one(kraft_audit, tmp_path: Path, is_gone: bool) -> None:
     for node in ("node-3", "node-11"):
-        shutil.copytree(f"{LEFT}/{node}", tmp_path / "left" / node)
+        shutil.copytree(f"{AFTER_ELECTION}/{node}", tmp_path / "left" / node)
     (segment,) = log_dir(tmp_path / "left", "node-3").glob("*.log")
     content = bytearray(segment.read_bytes())
     batches = [batch for batch in read_batches(bytes(content)) if isinstance(batch, Batch)]
@@ -79,18 +79,18 @@ def test_a_damaged_copy_is_ranked_below_a_whole_one(kraft_audit, tmp_path: Path,
     if is_gone:
         assert (best["node_id"], words[-2:]) == (3, ["--to", str(header.base_offset - 1)])
         new = built(kraft_audit, words, tmp_path / "new")
-        assert subjects(new) == subjects(f"{LEFT}/node-3", header.base_offset - 1)
+        assert subjects(new) == subjects(f"{AFTER_ELECTION}/node-3", header.base_offset - 1)
     else:
         assert (best["node_id"], "--to" in words) == (11, False)
 
 
 def test_a_missing_quorum_state_does_not_matter(kraft_audit, tmp_path: Path) -> None:
     """The rescued dir has a new one, in an epoch above all others."""
-    shutil.copytree(f"{LEFT}/node-3", tmp_path / "left" / "node-3")
+    shutil.copytree(f"{AFTER_ELECTION}/node-3", tmp_path / "left" / "node-3")
     (log_dir(tmp_path / "left", "node-3") / "quorum-state").unlink()
     plan, words = planned(kraft_audit, tmp_path / "left", "1,2")
     assert plan["verdict"] == "a plan stands"
-    assert subjects(built(kraft_audit, words, tmp_path / "new")) == subjects(f"{LEFT}/node-3")
+    assert subjects(built(kraft_audit, words, tmp_path / "new")) == subjects(f"{AFTER_ELECTION}/node-3")
 
 
 def test_a_snapshot_alone_proves_its_end(kraft_audit, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,6 @@ import kraft_audit as audit
 from kraft_audit.recovery.lost_quorum.controller_config import BLANKS, FIRST_BLANKS, blank
 from tests.builders.captures import SMALL_CORPUS
 
-LEFT: Final = f"{SMALL_CORPUS}/divergence/12-after-truncation"
 PLACE: Final = "127.0.0.1:19703"
 """Where node 3 listens, by the voter set."""
 SECRET: Final = "Xq7-hidden"  # noqa: S105  # no password of anything
@@ -36,18 +34,11 @@ Rescued = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
-    folder = tmp_path / "left"
-    shutil.copytree(f"{LEFT}/node-3", folder / "node-3")
-    return folder
-
-
-@pytest.fixture
-def rescued(kraft_audit: Any, left: Path, tmp_path: Path) -> Rescued:
+def rescued(kraft_audit: Any, one_left: Path, tmp_path: Path) -> Rescued:
     """What `rescue` of node 3 into `new` printed, as JSON."""
 
     def run(*more: object) -> dict[str, Any]:
-        words = ["rescue", left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new", *more, "-o", "json"]
+        words = ["rescue", one_left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new", *more, "-o", "json"]
         ended = kraft_audit(*words)
         assert (ended.code, ended.err) == (0, ""), ended
         written: dict[str, Any] = json.loads(ended.out)
@@ -99,9 +90,9 @@ def test_the_old_file_goes_on_with_the_lines_that_must_differ(rescued: Rescued, 
 
 @pytest.mark.parametrize("place", ["node-3", ""])
 def test_a_whole_file_that_lies_with_the_disk_is_taken(
-    rescued: Rescued, left: Path, tmp_path: Path, place: str
+    rescued: Rescued, one_left: Path, tmp_path: Path, place: str
 ) -> None:
-    own = file_in(left / place, OWN, "server.properties")
+    own = file_in(one_left / place, OWN, "server.properties")
     written = rescued()
     assert written["config"]["source"] == str(own)
     assert SECRET in (tmp_path / "new-server.properties").read_text()
@@ -145,9 +136,9 @@ def test_without_a_file_the_printed_lines_do_not_start(rescued: Rescued, tmp_pat
     ]
 
 
-def test_what_kraft_capture_kept_of_a_file_fills_in_blanks(rescued: Rescued, left: Path, kraft_audit: Any) -> None:
+def test_what_kraft_capture_kept_of_a_file_fills_in_blanks(rescued: Rescued, one_left: Path, kraft_audit: Any) -> None:
     """It has no super.users and no password: with it alone no broker could log in."""
-    kept = file_in(left / "node-3", CAPTURED, "server.properties")
+    kept = file_in(one_left / "node-3", CAPTURED, "server.properties")
     written = rescued()
     said = step(written, "Otherwise write")
     assert said["text"].startswith(
@@ -160,28 +151,29 @@ def test_what_kraft_capture_kept_of_a_file_fills_in_blanks(rescued: Rescued, lef
         "super.users=SUPER_USERS",
         "listener.security.protocol.map=CONTROLLER:SASL_SSL",
     ]
-    words = ["rescue", left, "--gone", "1,2", "--from", "3", "--out", left.parent / "other", "--config", f"3={kept}"]
+    other = one_left.parent / "other"
+    words = ["rescue", one_left, "--gone", "1,2", "--from", "3", "--out", other, "--config", f"3={kept}"]
     ended = kraft_audit(*words)
     refused = f"{kept} is what kraft-capture kept of a config: name the whole file of its node."
-    assert (ended.code, ended.error_lines) == (1, [f"kraft-audit: {left}: refused: {refused}"])
+    assert (ended.code, ended.error_lines) == (1, [f"kraft-audit: {one_left}: refused: {refused}"])
 
 
-def test_an_old_controller_without_authorizer_leaves_no_blank_for_it(rescued: Rescued, left: Path) -> None:
+def test_an_old_controller_without_authorizer_leaves_no_blank_for_it(rescued: Rescued, one_left: Path) -> None:
     lines = [line for line in CAPTURED.splitlines() if not line.startswith("authorizer")]
-    file_in(left / "node-3", "\n".join(lines), "server.properties")
+    file_in(one_left / "node-3", "\n".join(lines), "server.properties")
     settings = step(rescued(), "Otherwise write")["settings"]
     assert settings[0] == f"super.users={blank('super.users')}"
 
 
-def test_a_config_that_cannot_be_one_is_refused(kraft_audit: Any, left: Path, tmp_path: Path) -> None:
-    words = ["rescue", left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new"]
+def test_a_config_that_cannot_be_one_is_refused(kraft_audit: Any, one_left: Path, tmp_path: Path) -> None:
+    words = ["rescue", one_left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new"]
     own, other = file_in(tmp_path, OWN), file_in(tmp_path, OWN.replace("node.id=3", "node.id=7"), "other.properties")
     broker = file_in(tmp_path, OWN.replace("roles=controller", "roles=broker"), "broker.properties")
     no_controller = f"{broker} is no controller's: process.roles in it does not say controller."
     for option, code, said in (
-        (f"7={other}", 1, f"{left}: refused: --config: node 7 is neither a voter nor a registered broker."),
+        (f"7={other}", 1, f"{one_left}: refused: --config: node 7 is neither a voter nor a registered broker."),
         (f"2={own}", 3, f"{own}: it is of node 3, not of node 2"),
-        (f"3={broker}", 1, f"{left}: refused: {no_controller}"),
+        (f"3={broker}", 1, f"{one_left}: refused: {no_controller}"),
         (f"3={tmp_path}/none", 3, f"{tmp_path}/none: No such file or directory"),
     ):
         ended = kraft_audit(*words, "--config", option)
@@ -247,14 +239,14 @@ def test_every_listener_is_in_the_voter_set_and_has_brokers_of_its_own(
     assert "It listens on CONTROLLER:SASL_SSL and INTERNAL:PLAINTEXT. " in said
 
 
-def test_each_listener_of_a_moved_controller_is_named(kraft_audit: Any, left: Path, tmp_path: Path) -> None:
+def test_each_listener_of_a_moved_controller_is_named(kraft_audit: Any, one_left: Path, tmp_path: Path) -> None:
     own = file_in(tmp_path, SEVERAL)
-    words = ["rescue", left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new", "--config", f"3={own}"]
+    words = ["rescue", one_left, "--gone", "1,2", "--from", "3", "--out", tmp_path / "new", "--config", f"3={own}"]
     ended = kraft_audit(*words, "--endpoint", "c9.example:9093")
     assert (ended.code, ended.error_lines) == (
         1,
         [
-            f"kraft-audit: {left}: refused: Controllers listen on CONTROLLER and INTERNAL: give "
+            f"kraft-audit: {one_left}: refused: Controllers listen on CONTROLLER and INTERNAL: give "
             "--endpoint CONTROLLER://HOST:PORT --endpoint INTERNAL://HOST:PORT."
         ],
     )
@@ -359,8 +351,8 @@ def test_tools_log_in_at_a_controller_that_takes_nobody_else(rescued: Rescued, t
     ]
 
 
-def test_what_tools_need_is_said_where_no_whole_file_is_known(rescued: Rescued, left: Path) -> None:
-    file_in(left / "node-3", CAPTURED, "server.properties")
+def test_what_tools_need_is_said_where_no_whole_file_is_known(rescued: Rescued, one_left: Path) -> None:
+    file_in(one_left / "node-3", CAPTURED, "server.properties")
     written = rescued()
     assert "Kafka's tools need client.properties to log in there" in step(written, "Otherwise write")["text"]
     assert "--command-config client.properties" in step(written, "Check it")["commands"][0]

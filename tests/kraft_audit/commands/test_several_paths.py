@@ -12,18 +12,6 @@ import pytest
 
 from kraft_audit.commands.cli import run_command
 
-CAPTURE = "11-dead-node-diverged"
-
-
-@pytest.fixture
-def nodes(small_corpus: Path, tmp_path: Path) -> list[Path]:
-    """Two nodes of a capture, in a folder of their own."""
-    found = []
-    for name in ("node-1", "node-2"):
-        shutil.copytree(small_corpus / "divergence" / CAPTURE / name, tmp_path / "both" / name)
-        found.append(tmp_path / "both" / name)
-    return found
-
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
     code = run_command([*map(str, arguments), "--output", "json"])
@@ -35,21 +23,22 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["twice", "pattern", "printed", "log dirs", "archive"])
 def test_several_paths_are_one_folder(
-    nodes: Sequence[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+    two_nodes: Sequence[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    given: list[str | Path] = list(nodes)
+    given: list[str | Path] = list(two_nodes)
     if form == "twice":
-        given = [nodes[1], nodes[0], nodes[1]]
+        given = [two_nodes[1], two_nodes[0], two_nodes[1]]
     elif form == "pattern":
         given = [f"{tmp_path}/both/n*"]
     elif form == "printed":
-        given = ["{" + ",".join(map(str, nodes)) + "}"]
+        given = ["{" + ",".join(map(str, two_nodes)) + "}"]
     elif form == "log dirs":
-        given = [node / "__cluster_metadata-0" for node in nodes]
+        given = [node / "__cluster_metadata-0" for node in two_nodes]
     elif form == "archive":
         (tmp_path / "elsewhere").mkdir()
-        packed = shutil.make_archive(str(tmp_path / "elsewhere" / "node-2"), "gztar", nodes[1].parent, nodes[1].name)
-        given = [nodes[0], packed]
+        first, second = two_nodes
+        packed = shutil.make_archive(str(tmp_path / "elsewhere" / "node-2"), "gztar", second.parent, second.name)
+        given = [first, packed]
     expected = answer(capsys, "check", tmp_path / "both", "--fail-on", "never")
     assert len(expected) > 3
 
@@ -66,12 +55,12 @@ def test_several_paths_are_one_folder(
 
 @pytest.mark.slow
 def test_logs_without_meta_properties_are_whose_as_says(
-    nodes: Sequence[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two_nodes: Sequence[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = answer(capsys, "quorum", tmp_path / "both")
-    for node in nodes:
+    for node in two_nodes:
         (node / "meta.properties").unlink()
-    logs = [node / "__cluster_metadata-0" for node in reversed(nodes)]
+    logs = [node / "__cluster_metadata-0" for node in reversed(two_nodes)]
     id_ = expected["cluster_id"]
     found = answer(capsys, "quorum", *logs, "--as", f"{id_}=2", "--as", f"{id_}=1")
     for name in ("cluster_id", "leader_id", "leader_epoch", "committed_low"):
@@ -86,12 +75,12 @@ def test_logs_without_meta_properties_are_whose_as_says(
 
 
 @pytest.mark.parametrize("out", ["both/node-2/out", "both/node-1"])
-def test_nothing_is_written_into_any_of_them(nodes: Sequence[Path], tmp_path: Path, out: str) -> None:
-    assert run_command(["report", *map(str, nodes), "--out", str(tmp_path / out)]) == 2
+def test_nothing_is_written_into_any_of_them(two_nodes: Sequence[Path], tmp_path: Path, out: str) -> None:
+    assert run_command(["report", *map(str, two_nodes), "--out", str(tmp_path / out)]) == 2
 
 
-def test_a_path_that_is_missing_is_named(nodes: Sequence[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["check", str(nodes[0]), "/nowhere/at/all"]) == 3
+def test_a_path_that_is_missing_is_named(two_nodes: Sequence[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["check", str(two_nodes[0]), "/nowhere/at/all"]) == 3
     assert "/nowhere/at/all: no such file" in capsys.readouterr().err
-    assert run_command(["check", str(nodes[0]), "/a,b"]) == 2
+    assert run_command(["check", str(two_nodes[0]), "/a,b"]) == 2
     assert "give their folder" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def alarms(path: Path) -> set[str]:
 
 def test_what_the_rescue_did_is_declared_and_no_finding_vanishes(quorum: LostAndRescued) -> None:
     folder = quorum.beside("both", quorum.rescued, 1, 2, 3)
-    plain = raised(newest_history(without_declaration(folder, "undeclared")))
+    plain = raised(newest_history(without_declaration(folder)))
     assert "KQ002" in {finding.rule for finding in plain if finding.severity is Severity.CRITICAL}
     found = raised(newest_history(folder))
     assert identities(found) == identities(plain)
@@ -151,7 +151,7 @@ def test_a_declaration_that_does_not_fit_replaces_nothing_and_is_said(
     kraft_audit: Any, lost: LostAndRescued, edit: Callable[[dict[str, Any]], None], said: str
 ) -> None:
     folder = lost.beside("both", lost.rescued, 1, 2, 3)
-    plain = raised(newest_history(without_declaration(folder, "undeclared")))
+    plain = raised(newest_history(without_declaration(folder)))
     edit_declaration(folder / "rescued", edit)
     found = raised(newest_history(folder))
     assert identities(found) == identities(plain)

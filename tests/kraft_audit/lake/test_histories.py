@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,9 +18,8 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.rules.rule_model import Status
 from kraft_codec.file_names import FileKind, segment_name
 from tests.builders.history_lakes import histories, rows, write
+from tests.builders.lakes import MakeFleet
 from tests.builders.logs import CLUSTER_ID, led, with_topics
-
-MakeFleet = Callable[..., FleetSettings]
 
 
 @pytest.mark.parametrize("ids", [("first", "second"), ("second", "first")])

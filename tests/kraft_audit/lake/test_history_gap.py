@@ -22,12 +22,11 @@ from kraft_audit.tables.silver import SILVER
 from kraft_codec.file_names import snapshot_name
 from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.records.record import write_metadata_value
-from tests.builders.lakes import written_at
+from tests.builders.lakes import MakeFleet, written_at
 from tests.builders.logs import Log, write_node
 
 pytestmark = pytest.mark.ci
 
-MakeFleet = Callable[..., FleetSettings]
 RunOver = Callable[..., FleetSettings]
 FIRST_END = 58
 """Where the first capture ends: two topics are created and one is removed after it, and before the second begins."""

@@ -30,6 +30,7 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.tables import LAKE_TABLES
 from kraft_codec.errors import InputError
 from tests.builders.interleaving import Actor, TurnLake, interleave
+from tests.builders.lakes import MakeFleet
 
 INTERLEAVINGS = int(os.environ.get("KRAFT_AUDIT_INTERLEAVINGS", "20"))
 FIRST_SEED = int(os.environ.get("KRAFT_AUDIT_INTERLEAVINGS_SEED", "1"))
@@ -39,7 +40,6 @@ STAGING_TURNS = 10
 CLUSTERS = ("torn-write", "divergence")
 # Which plan read a cluster depends on who comes first.
 BY_PLAN = frozenset({"plan", "first_plan"})
-MakeFleet = Callable[..., FleetSettings]
 
 
 class Staged:

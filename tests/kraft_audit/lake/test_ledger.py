@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from kraft_audit.capture.plan import BatchKey, ClusterPlan, plan_from_json, plan_to_json
+from kraft_audit.capture.plan import BatchKey, plan_from_json, plan_to_json
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.data_files import DataFile
 from kraft_audit.lake.delta import DeltaLake
@@ -18,9 +17,7 @@ from kraft_audit.lake.plan_commits import commit_tables
 from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.tables.bronze import FILES
 from kraft_audit.tables.contract import build_rows
-from tests.builders.lakes import file_row
-
-MakePlan = Callable[..., ClusterPlan]
+from tests.builders.lakes import MakePlan, file_row
 
 
 @pytest.fixture

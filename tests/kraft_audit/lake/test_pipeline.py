@@ -31,11 +31,9 @@ from kraft_audit.lake.settings import FleetSettings
 from kraft_codec.errors import InputError
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.lakes import CLUSTERS, captures_of, replace_live, write_fleet
+from tests.builders.lakes import CLUSTERS, CopyAged, MakeFleet, captures_of, replace_live, write_fleet
 from tests.builders.readings import as_tables, bronze_rows
 
-MakeFleet = Callable[..., FleetSettings]
-CopyAged = Callable[[Path, Path], None]
 Rows = Callable[..., list[str]]
 Hashes = Callable[..., dict[str, str]]
 Clusters = dict[str, list[Path | str]]

@@ -16,7 +16,6 @@ from kraft_audit.findings.finding_formats import finding_rows
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.redaction_key import load_key
-from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.views import CHANGE_TABLES, holding, query_of
 from kraft_audit.rules import judging
 from kraft_audit.tables.bronze import PLANS
@@ -24,13 +23,11 @@ from kraft_audit.tables.silver import SILVER
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from tests.builders.expected_exposures import exposure_rows_of
-from tests.builders.lakes import captures_of, replace_live
+from tests.builders.lakes import CopyAged, MakeFleet, captures_of, replace_live
 from tests.builders.readings import history_of
 
 pytestmark = pytest.mark.slow
 
-MakeFleet = Callable[..., FleetSettings]
-CopyAged = Callable[[Path, Path], None]
 HELD = (*CHANGE_TABLES, "voter_sets", "leader_epochs")
 # When and by which plan a row came, and what a view adds.
 WHEN = {"plan", "read_from_ms", "read_to_ms", "seen_ms"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,13 +16,9 @@ from kraft_audit.lake.gold.gold_merge import GoldLake
 from kraft_audit.lake.gold.risk import RiskTables
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.quality.quality_gate import judge_lake
-from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.report.lake_source import LakeSource
 from kraft_audit.report.site import write_site
-from tests.builders.lakes import no_session
-
-MakeFleet = Callable[..., FleetSettings]
-CopyAged = Callable[[Path, Path], None]
+from tests.builders.lakes import CopyAged, MakeFleet, no_session
 
 
 def staged(lake: DeltaLake) -> list[tuple[Any, ...]]:

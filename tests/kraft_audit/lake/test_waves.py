@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kraft_audit.capture.plan import ClusterPlan, plan_from_json
+from kraft_audit.capture.plan import plan_from_json
 from kraft_audit.lake import waves as waves_module
 from kraft_audit.lake.closed_plans import ClosedPlans
 from kraft_audit.lake.data_files import write_rows
@@ -32,10 +32,8 @@ from kraft_audit.tables.bronze import FILES
 from kraft_audit.tables.contract import build_rows
 from kraft_audit.tables.gold import HISTORIES
 from kraft_codec.errors import InputError
-from tests.builders.lakes import file_row
+from tests.builders.lakes import MakeFleet, MakePlan, file_row
 
-MakePlan = Callable[..., ClusterPlan]
-MakeFleet = Callable[..., FleetSettings]
 FIRST, SECOND = "torn-write", "mini-3.9.2"
 
 

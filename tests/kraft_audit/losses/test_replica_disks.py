@@ -15,8 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.losses.log_ends import log_end
 from kraft_audit.losses.replica_disks import CLOCK_MARGIN_MS, ReplicaLog, data_dirs, replica_logs
 from kraft_audit.recovery.leaderless_partitions import common_end
@@ -38,6 +36,7 @@ from kraft_codec.storage.opener import open_storage
 from kraft_codec.storage.random_access import Limits, Storage
 from tests.builders.live_log import CLUSTER_ID, LiveLog
 from tests.builders.observed_storage import observed
+from tests.builders.readings import plan_of
 
 SECOND_ID = "w7Kq0PZCSF2dMh5zV1c9Tw"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAABQ"
@@ -121,18 +120,13 @@ def elr(small_corpus: Path, tmp_path: Path) -> Path:
     return tmp_path / "capture"
 
 
-def _plan(path: Path) -> ClusterPlan:
-    (plan,) = plan_path(str(path), open_storage=open_storage, captured_at_ms=0)
-    return plan
-
-
 def test_kafkas_own_checkpoints_report_what_was_visible(elr: Path) -> None:
     """The samples hold no partition folders: high watermarks are all that their node dirs say."""
     entries = parse_offset_checkpoint((elr / "node-11" / "replication-offset-checkpoint").read_bytes())
     wanted = {(entry.topic, entry.partition): entry.offset for entry in entries}
     assert wanted
     with open_storage(elr) as storage:
-        found = replica_logs(storage, _plan(elr), wanted)
+        found = replica_logs(storage, plan_of(elr), wanted)
     for key, offset in wanted.items():
         (mine,) = [log for log in found[key] if log.broker_id == 11]
         assert (mine.high_watermark, mine.log_end_offset) == (offset, None)
@@ -163,7 +157,7 @@ def test_a_running_brokers_watermark_may_be_older_than_its_log(
     for file, at_s in zip((*files, *(data_dir / "t-0").glob("*.log")), times_s, strict=True):
         os.utime(file, (1_700_000_000 + at_s,) * 2)
     with open_storage(elr) as storage:
-        (log,) = replica_logs(storage, _plan(elr), {("t", 0)})["t", 0]
+        (log,) = replica_logs(storage, plan_of(elr), {("t", 0)})["t", 0]
     assert log.visible_end == visible
 
 
@@ -182,7 +176,7 @@ def test_data_directories_beside_the_metadata_log_and_alone(elr: Path) -> None:
         )
     (elr / "node-12-second" / "t-1.0123456789abcdef0123456789abcdef-delete").mkdir()
     with open_storage(elr) as storage:
-        found = replica_logs(storage, _plan(elr), {("t", 0), ("t", 1)})
+        found = replica_logs(storage, plan_of(elr), {("t", 0), ("t", 1)})
     known = {"epochs": ((1, 0), (3, 4)), "topic_id": TOPIC_ID, "log_start_offset": 0}
     assert [replace(log, is_clean=False, directory_id=None) for log in found["t", 0]] == [
         ReplicaLog(11, 7, 3, 6, **known, path="node-11/t-0"),
@@ -227,7 +221,7 @@ def test_what_cannot_be_read_is_as_if_it_had_not_been_captured(
         segment(elr / f"node-{node}" / "t-0", 0, [(5, 1)])
         marks = format_offset_checkpoint((OffsetEntry("t", 0, 4),))
         (elr / f"node-{node}" / "replication-offset-checkpoint").write_bytes(marks)
-    plan = _plan(elr)
+    plan = plan_of(elr)
     with open_storage(elr) as storage:
         _failing(storage, path)
         found = replica_logs(storage, plan, {("t", 0)})
@@ -246,7 +240,7 @@ def test_an_empty_log_is_of_the_epoch_that_its_checkpoint_ends_with(elr: Path) -
     epochs = format_leader_epoch_checkpoint((EpochEntry(1, 0), EpochEntry(4, 6)))
     (folder / "leader-epoch-checkpoint").write_bytes(epochs)
     with open_storage(elr) as storage:
-        (log,) = replica_logs(storage, _plan(elr), {("t", 0)})["t", 0]
+        (log,) = replica_logs(storage, plan_of(elr), {("t", 0)})["t", 0]
     assert (log.log_end_offset, log.leader_epoch) == (9, 4)
 
 
@@ -260,7 +254,7 @@ def test_an_empty_log_is_of_the_epoch_that_its_checkpoint_ends_with(elr: Path) -
     ],
 )
 def test_folders_are_looked_for_within_the_limits_of_the_storage(elr: Path, limits: Limits, paths: set[str]) -> None:
-    plan = _plan(elr)
+    plan = plan_of(elr)
     for folder in elr.iterdir():
         if folder.name not in ("node-11", "node-12"):
             shutil.rmtree(folder)
@@ -331,7 +325,7 @@ def test_what_kraft_capture_brings_of_every_disk(broker: list[Path], tmp_path: P
     before_ms = time.time_ns() // 1_000_000
     archive = _copied(broker, tmp_path / "incident.tgz")
     with open_storage(archive) as storage:
-        (log,) = replica_logs(storage, _plan(archive))["t", 0]
+        (log,) = replica_logs(storage, plan_of(archive))["t", 0]
     assert log.read_not_before_ms is not None
     assert before_ms - CLOCK_MARGIN_MS <= log.read_not_before_ms < before_ms
     assert replace(log, read_not_before_ms=None) == ReplicaLog(
@@ -352,7 +346,7 @@ def test_a_clean_stop_says_where_the_log_ends(broker: list[Path], tmp_path: Path
     (broker[1] / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":7}')
     archive = _copied(broker, tmp_path / "incident.tgz")
     with open_storage(archive) as storage:
-        (log,) = replica_logs(storage, _plan(archive))["t", 0]
+        (log,) = replica_logs(storage, plan_of(archive))["t", 0]
     assert (log.is_clean, log.log_end_offset, log.visible_end) == (True, 21, 16)
 
 
@@ -362,7 +356,7 @@ def test_an_epoch_newer_than_the_watermark_is_not_below_it(broker: list[Path], t
     os.utime(broker[1] / "t-0" / "leader-epoch-checkpoint", (4_600, 4_600))
     archive = _copied(broker, tmp_path / "incident.tgz")
     with open_storage(archive) as storage:
-        (log,) = replica_logs(storage, _plan(archive))["t", 0]
+        (log,) = replica_logs(storage, plan_of(archive))["t", 0]
     assert (log.is_watermark_older, log.high_watermark, log.visible_end) == (True, 20, 17)
 
 
@@ -374,7 +368,7 @@ def test_a_disk_that_was_read_several_times(broker: list[Path], tmp_path: Path) 
         _checkpoint(broker[1], ReplicaLog(11, 21, 3, mark, ((1, 0), (3, 17))))
         assert capture([*arguments, "--log-dirs", ",".join(map(str, broker))]) == 0
     with open_storage(store) as storage:
-        plan = _plan(store)
+        plan = plan_of(store)
         newest, every = replica_logs(storage, plan), replica_logs(storage, plan, every_capture=True)
     assert [log.high_watermark for log in newest["t", 0]] == [20]
     assert [log.high_watermark for log in every["t", 0]] == [16, 20]
@@ -387,7 +381,7 @@ def test_every_capture_with_its_number_and_time(elr: Path, tmp_path: Path) -> No
         shutil.copytree(elr, root / name)
         segment(root / name / "node-11" / "t-0", 0, [(end, 1)])
     with open_storage(root) as storage:
-        plan = _plan(root)
+        plan = plan_of(root)
         found = replica_logs(storage, plan, every_capture=True, read_not_before_ms={0: 5_000})
         newest = replica_logs(storage, plan)
     logs = [(log.path, log.log_end_offset, log.capture_number, log.read_not_before_ms) for log in found["t", 0]]
@@ -402,7 +396,7 @@ def test_small_files_without_a_segment_leave_the_end_open(elr: Path) -> None:
     (folder / "leader-epoch-checkpoint").write_bytes(format_leader_epoch_checkpoint((EpochEntry(4, 6),)))
     (elr / "node-11" / ".kafka_cleanshutdown").unlink(missing_ok=True)
     with open_storage(elr) as storage:
-        (log,) = replica_logs(storage, _plan(elr), {("t", 0)})["t", 0]
+        (log,) = replica_logs(storage, plan_of(elr), {("t", 0)})["t", 0]
     assert (log.log_end_offset, log.leader_epoch, log.epochs) == (None, 4, ((4, 6),))
 
 
@@ -410,7 +404,7 @@ def test_small_files_without_a_segment_leave_the_end_open(elr: Path) -> None:
 def test_a_damaged_copy_of_the_disks_is_as_if_there_were_none(elr: Path, content: bytes) -> None:
     (elr / "node-11" / "broker-disks-1764155000123.jsonl.gz").write_bytes(content)
     with open_storage(elr) as storage:
-        assert ("t", 0) not in replica_logs(storage, _plan(elr))
+        assert ("t", 0) not in replica_logs(storage, plan_of(elr))
 
 
 def test_data_directories_in_an_archive_without_their_records(broker: list[Path], tmp_path: Path) -> None:
@@ -420,7 +414,7 @@ def test_data_directories_in_an_archive_without_their_records(broker: list[Path]
         for folder in broker:
             archive.add(folder, folder.name)
     with open_storage(tmp_path / "dirs.tgz") as storage:
-        (log,) = replica_logs(storage, _plan(tmp_path / "dirs.tgz"))["t", 0]
+        (log,) = replica_logs(storage, plan_of(tmp_path / "dirs.tgz"))["t", 0]
         names = {entry.name for entry in storage.list_dir("second/t-0").entries}
     assert (log.path, log.epochs, log.topic_id) == ("second/t-0", ((1, 0), (3, 17)), TOPIC_ID)
     assert (log.log_end_offset, log.high_watermark, log.directory_id) == (21, 16, SECOND_ID)

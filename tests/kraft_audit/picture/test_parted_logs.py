@@ -20,7 +20,7 @@ from kraft_audit.quorum.divergence import divergences
 from kraft_audit.rules.columns.quorum_standing import quorum_standing
 from kraft_audit.text.readable import nouns
 from kraft_engine import simulate
-from tests.builders.pictures import drawn_picture, only_cluster
+from tests.builders.pictures import drawn_picture, only_cluster, parsed_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 PARTED = [
@@ -111,7 +111,7 @@ def test_two_leaders_of_one_epoch_have_a_branch_each(told: dict[str, tuple[Clust
         for leader in leaders
     }
     for width in WIDTHS:
-        assert "no log is canonical" in "".join(_parsed(draw(picture, width, stands_alone=True)).itertext())
+        assert "no log is canonical" in "".join(parsed_svg(draw(picture, width, stands_alone=True)).itertext())
 
 
 @pytest.mark.parametrize("story", ["wiped-voter-before-the-loss", "three-of-five-wiped", "controllers-emptied"])
@@ -165,7 +165,7 @@ def test_a_quorum_that_commits_nothing_may_have_a_leader(captured_logs: Path) ->
 def test_what_is_drawn_has_a_title_and_the_legend_nothing_else(path: str, captured_logs: Path) -> None:
     kinds = {str(kind) for kinds in (BandKind, MarkKind, SeriesKind) for kind in kinds} | {"cap", "silent", "stall"}
     for width in WIDTHS:
-        root = _parsed(draw(drawn_picture(only_cluster(captured_logs / path)), width, stands_alone=True))
+        root = parsed_svg(draw(drawn_picture(only_cluster(captured_logs / path)), width, stands_alone=True))
         titled = {css for element in root.iter() if element.find(f"{SVG}title") is not None for css in _kinds(element)}
         untitled = [css for element in root for css in _kinds(element) if element.find(f"{SVG}title") is None]
         # Swatches of the legend have no title: each stands once, for something that is drawn.
@@ -188,7 +188,3 @@ def test_dots_say_that_nothing_is_known_of_a_disk(
 def _kinds(element: ElementTree.Element) -> set[str]:
     """The classes of an element and of what it holds."""
     return {part.get("class") or "" for part in element.iter()}
-
-
-def _parsed(drawn: str) -> ElementTree.Element:
-    return ElementTree.fromstring(drawn)  # noqa: S314  # what was drawn just now, without a DTD

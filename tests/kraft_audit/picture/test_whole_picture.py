@@ -19,7 +19,7 @@ from kraft_audit.picture.happened import Band, BandKind, Lane, MarkKind, Picture
 from kraft_audit.picture.whole_picture import LANES_MAX, picture_of
 from kraft_engine import simulate
 from tests.builders.histories import T0, HistoryBuilder
-from tests.builders.pictures import drawn_picture, only_cluster
+from tests.builders.pictures import drawn_picture, only_cluster, parsed_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -148,14 +148,10 @@ def test_every_capture_is_drawn_at_every_width(captured_logs: Path) -> None:
             for cluster in kraft_audit.open(str(path)):
                 picture = drawn_picture(cluster)
                 for width in WIDTHS:
-                    root = _parsed(draw(picture, width, stands_alone=True))
+                    root = parsed_svg(draw(picture, width, stands_alone=True))
                     _check_drawing(root, picture, width)
                     drawn += 1
     assert drawn > 60
-
-
-def _parsed(drawn: str) -> ElementTree.Element:
-    return ElementTree.fromstring(drawn)  # noqa: S314  # what was drawn just now, without a DTD
 
 
 def _check_drawing(root: ElementTree.Element, picture: Picture, width: int) -> None:
@@ -177,7 +173,7 @@ def test_texts_of_a_log_cannot_act(captured_logs: Path) -> None:
     lane = replace(picture.controllers[0], standing=harmful, role=harmful, end_label=harmful)
     picture = replace(picture, title=harmful, brackets=(bracket,), controllers=(lane,))
     for width in WIDTHS:
-        root = _parsed(draw(picture, width, stands_alone=True))
+        root = parsed_svg(draw(picture, width, stands_alone=True))
         assert not list(root.iter(f"{SVG}script"))
         assert "\u202e" not in "".join(root.itertext())
         assert r"\u202e" in "".join(root.itertext())

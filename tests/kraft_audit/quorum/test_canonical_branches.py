@@ -13,23 +13,15 @@ from typing import Any
 import pytest
 
 from kraft_audit.capture.branches import Branch, LogEnd
-from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import SilverPosition
 from kraft_audit.capture.survey import BranchEpoch, EarlierLog, Survey, SurveyedSnapshot
 from kraft_audit.quorum.canonical_branches import CanonicalBranches, RecordId, tips
 from kraft_audit.quorum.divergence import divergences, proven_order
 from kraft_audit.quorum.quorum_tables import quorum_rows
-from kraft_codec.records.redaction import Redactor
-from kraft_codec.storage.opener import open_storage
 from tests.builders.logs import Log, write_node
-from tests.builders.readings import survey_of
+from tests.builders.readings import surveyed
 
 ACCEPTED: Any = SimpleNamespace(is_accepted=True)
-
-
-def surveyed(folder: Path) -> tuple[Any, Survey]:
-    (plan,) = plan_path(str(folder), open_storage=open_storage, captured_at_ms=1)
-    return plan, survey_of(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
 
 
 @dataclass

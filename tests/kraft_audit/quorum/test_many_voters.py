@@ -85,7 +85,7 @@ def test_four_times_the_voters_are_four_times_the_work(
         history = history_of(plan, **settings)
         assert {len(row["voters"]) for row in history.rows("voter_sets")} == {count, count - 1}
         judged.append(reads.during(lambda: list(check(history_of(plan, **settings)))))  # noqa: B023  # at once
-        survey: Survey = survey_of(plan, **settings)
+        survey: Survey = survey_of(plan)
         safety, _ = quorum_disks(survey, plan)
         assert safety is not None
         assert len(safety.disks) >= count - 1

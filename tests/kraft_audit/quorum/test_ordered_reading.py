@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.quorum.ordered_reading import OrderedReading
 from kraft_audit.reading import ReadingSettings
 from kraft_codec.records.batch import Batch, read_batches
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
-from tests.builders.readings import history_of
+from tests.builders.readings import history_of, plan_of
 
 REDACTOR = Redactor(bytes(32))
 SETTINGS = ReadingSettings(open_storage, REDACTOR)
-
-
-def planned(root: Path) -> ClusterPlan:
-    (plan,) = plan_path(str(root), open_storage=open_storage, captured_at_ms=0)
-    return plan
 
 
 def names_in_time(plan: ClusterPlan) -> list[str]:
@@ -48,7 +42,7 @@ def misleading(small_corpus: Path, tmp_path: Path) -> Path:
 
 
 def test_captures_are_numbered_as_their_logs_prove(misleading: Path) -> None:
-    plan = planned(misleading)
+    plan = plan_of(misleading)
     assert names_in_time(plan) == ["a", "b"]
     with OrderedReading(plan, SETTINGS) as ordered:
         assert len([reading.survey for reading in ordered]) == 2
@@ -63,7 +57,7 @@ def test_captures_are_numbered_as_their_logs_prove(misleading: Path) -> None:
 
 
 def test_every_table_carries_the_proven_numbers(misleading: Path) -> None:
-    history = history_of(planned(misleading), open_storage=open_storage, redactor=REDACTOR)
+    history = history_of(plan_of(misleading), open_storage=open_storage, redactor=REDACTOR)
     for table in ("captures", "watermarks"):
         rows = history.rows(table)
         assert {(row["capture_number"], row["capture"]) for row in rows} == {(0, "b"), (1, "a")}, table
@@ -72,7 +66,7 @@ def test_every_table_carries_the_proven_numbers(misleading: Path) -> None:
 
 
 def test_one_capture_is_not_read_for_its_order(small_corpus: Path) -> None:
-    plan = planned(small_corpus / "mini-4.4.0")
+    plan = plan_of(small_corpus / "mini-4.4.0")
     ordered = OrderedReading(plan, ReadingSettings(None, REDACTOR))  # type: ignore[arg-type]
     assert list(ordered) == [ordered.reading]
     assert ordered.plan is plan

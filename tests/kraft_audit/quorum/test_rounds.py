@@ -11,7 +11,6 @@ import pytest
 
 from kraft_audit.capture import branches as branches_module
 from kraft_audit.capture.decoded_records import ControlRecord
-from kraft_audit.capture.path_plans import plan_path
 from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.capture.survey import BranchEpoch, Survey, SurveyedSnapshot
 from kraft_audit.quorum.committed_interval import committed_interval
@@ -29,11 +28,9 @@ from kraft_audit.quorum.static_voters import StaticVoters
 from kraft_audit.tables.contract import silver_batch
 from kraft_audit.tables.silver import SILVER
 from kraft_codec.files.state_files import QuorumState
-from kraft_codec.records.redaction import Redactor
 from kraft_codec.schemas import Dialect
-from kraft_codec.storage.opener import open_storage
 from tests.builders.logs import CLUSTER_ID, Log, write_node
-from tests.builders.readings import survey_of
+from tests.builders.readings import surveyed
 
 WIDE = {
     "00-formatted": "no upper bound: no record was captured",
@@ -42,11 +39,6 @@ WIDE = {
     "a voter set that no capture shows may have committed them",
 }
 """Every capture of real Kafka whose bounds do not meet, and why: each other one is a point."""
-
-
-def surveyed(folder: Path) -> tuple[Any, Survey]:
-    (plan,) = plan_path(str(folder), open_storage=open_storage, captured_at_ms=1)
-    return plan, survey_of(plan, open_storage=open_storage, redactor=Redactor(bytes(32)))
 
 
 def reported(folder: Path, proven: ProvenRound, when: str) -> int | None:

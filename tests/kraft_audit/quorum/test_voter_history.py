@@ -119,7 +119,7 @@ def test_the_first_batch_shows_what_real_bootstrap_checkpoints_hold(oracles: lis
     assert configured
 
 
-def set_record(offset: int, *voters: tuple[int, int], epoch: int = 1, name: str = "KRAFT_VOTERS") -> ControlRecord:
+def set_record(offset: int, *voters: tuple[int, int], epoch: int = 1) -> ControlRecord:
     rows = [
         {
             "voter_id": voter_id,
@@ -129,7 +129,7 @@ def set_record(offset: int, *voters: tuple[int, int], epoch: int = 1, name: str 
         }
         for voter_id, directory in voters
     ]
-    return ControlRecord(offset, epoch, 1_000 + offset, name, {"voters": rows})
+    return ControlRecord(offset, epoch, 1_000 + offset, "KRAFT_VOTERS", {"voters": rows})
 
 
 def test_truncated_change_is_one_that_only_the_other_branch_holds() -> None:

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from kraft_audit.capture.path_plans import plan_path
-from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan, SilverPosition, plan_from_json, plan_to_json
+from kraft_audit.capture.plan import ClusterPlan, ReplicaPlan, plan_from_json, plan_to_json
 from kraft_audit.replay.cluster_replay import REPLAY_TABLES
 from kraft_codec.records.redaction import Redactor
 from kraft_codec.storage.opener import open_storage
 from kraft_engine import simulate
+from tests.builders.hourly_disks import position_of
 from tests.builders.readings import silver_rows
 
 pytestmark = pytest.mark.slow
@@ -42,13 +43,6 @@ def read(plan: ClusterPlan, *, observed: bool = False) -> Rows:
     ):
         found.setdefault(name, []).extend(batch.to_pylist())
     return found
-
-
-def position_of(rows: Rows) -> SilverPosition:
-    (row,) = rows["replays"]
-    names = ("settled_offset", "to_offset", "low", "low_epoch", "began_at")
-    epochs = tuple((epoch["epoch"], epoch["to_offset"]) for epoch in row["epochs"])
-    return SilverPosition(**{name: row[name] for name in names}, epochs=epochs)
 
 
 def in_runs(plan: ClusterPlan, arrivals: Sequence[Sequence[ReplicaPlan]], *, observed: bool = False) -> list[Rows]:

@@ -14,19 +14,14 @@ from kraft_audit.report.report_source import ClusterInput
 from kraft_audit.report.site import write_site
 from kraft_audit.rules.cluster_history import ClusterHistory
 from kraft_audit.rules.rule_model import CONTROLS
-from tests.builders.report_sources import GivenSource, path_source
-
-
-def _given(path: Path) -> ClusterInput:
-    (given,) = path_source(path).clusters()
-    return given
+from tests.builders.report_sources import GivenSource, one_input
 
 
 @pytest.fixture(scope="module")
 def clusters(captured_logs: Path) -> list[ClusterInput]:
     """One in trouble, one that was stopped in order, and one that could not be read."""
     unread = ClusterInput(ClusterHistory("AAAAAAAAAAAAAAAAAAAAAA", {}, is_read=False), [], name="unread")
-    return [_given(captured_logs / "elr" / "29-stopped"), _given(captured_logs / "six" / "08-stopped"), unread]
+    return [one_input(captured_logs / "elr" / "29-stopped"), one_input(captured_logs / "six" / "08-stopped"), unread]
 
 
 def test_results_are_those_of_the_clusters_pages(clusters: list[ClusterInput]) -> None:

@@ -22,14 +22,9 @@ from kraft_audit.report.since_last import INCIDENTS_FILE
 from kraft_audit.report.site import page_of, write_site
 from kraft_audit.rules.rule_model import CONTROLS, LOSS
 from kraft_audit.text.readable import when
-from tests.builders.report_sources import NOW_MS, GivenSource, path_source
+from tests.builders.report_sources import NOW_MS, GivenSource, one_input
 
 HOUR = 3_600_000
-
-
-def _given(path: Path) -> ClusterInput:
-    (given,) = path_source(path).clusters()
-    return given
 
 
 def _fleet(*given: ClusterInput) -> Fleet:
@@ -42,10 +37,10 @@ def _fleet(*given: ClusterInput) -> Fleet:
 @pytest.mark.slow
 def test_a_fleet_is_one_sentence(captured_logs: Path) -> None:
     fleet = _fleet(
-        _given(captured_logs / "six" / "06-three-of-six-down"),
-        _given(captured_logs / "elr" / "29-stopped"),
-        _given(captured_logs / "six" / "08-stopped"),
-        _given(captured_logs / "mini-3.9.2" / "04-stopped"),
+        one_input(captured_logs / "six" / "06-three-of-six-down"),
+        one_input(captured_logs / "elr" / "29-stopped"),
+        one_input(captured_logs / "six" / "08-stopped"),
+        one_input(captured_logs / "mini-3.9.2" / "04-stopped"),
     )
     need, needs = needs_in_words([line.need for line in fleet.lines])
     assert need == "2 of 4 clusters need action:"
@@ -59,8 +54,8 @@ def test_a_fleet_is_one_sentence(captured_logs: Path) -> None:
 def test_a_row_says_who_is_at_risk_since_when_who_owns_it_and_what_to_do(captured_logs: Path, tmp_path: Path) -> None:
     """The most urgent first, and each cluster's page begins with the same sentence."""
     labels = {"owner": "order service", "contact": "#orders"}
-    lost = replace(_given(captured_logs / "elr" / "29-stopped"), name="orders", labels=labels)
-    given = [_given(captured_logs / name) for name in ("mini-3.9.2/04-stopped", "six/06-three-of-six-down")]
+    lost = replace(one_input(captured_logs / "elr" / "29-stopped"), name="orders", labels=labels)
+    given = [one_input(captured_logs / name) for name in ("mini-3.9.2/04-stopped", "six/06-three-of-six-down")]
     fleet = _fleet(*given, lost)
     rows = [row["line"] for row in fleet_view(fleet)["rows"]]
     assert [line.title for line in rows] == ["orders", given[1].title, given[0].title]
@@ -84,7 +79,7 @@ def test_a_row_says_who_is_at_risk_since_when_who_owns_it_and_what_to_do(capture
 def test_sound_rows_have_no_red(captured_logs: Path) -> None:
     """A row that needs action has a control that is not met, and no other row has one."""
     names = ("elr/06-kill-13-last-replica", "elr/29-stopped", "six/06-three-of-six-down", "six/08-stopped")
-    fleet = _fleet(*(_given(captured_logs / name) for name in names))
+    fleet = _fleet(*(one_input(captured_logs / name) for name in names))
     for row in fleet_view(fleet)["rows"]:
         line, statuses = row["line"], {cell.status for cell in row["cells"]}
         assert (line.action is not None) == (ControlStatus.NOT_MET in statuses) == (line.standing is Footing.ACTION)
@@ -92,7 +87,7 @@ def test_sound_rows_have_no_red(captured_logs: Path) -> None:
 
 
 def test_a_loss_that_a_person_acknowledged_weakens_in_its_own_time(captured_logs: Path) -> None:
-    given = _given(captured_logs / "elr" / "29-stopped")
+    given = one_input(captured_logs / "elr" / "29-stopped")
     losses = [row for row in given.findings if row["rule"] == LOSS]
     others = [row for row in given.findings if row["rule"] != LOSS and row["severity"] not in ("critical", "high")]
     accepted = [{**row, "waiver": WAIVER, "state": "acknowledged", "severity_now": None} for row in losses]
@@ -119,7 +114,7 @@ def test_a_loss_that_a_person_acknowledged_weakens_in_its_own_time(captured_logs
 
 def test_a_cluster_that_was_stopped_in_order_needs_no_action(captured_logs: Path) -> None:
     """All partitions are offline, and none is lost: no open critical finding, as `check` exits with 0."""
-    given = _given(captured_logs / "six" / "08-stopped")
+    given = one_input(captured_logs / "six" / "08-stopped")
     view = cluster_view(given)
     assert view.stopped_groups
     assert view.worst not in ("critical", "high")
@@ -130,9 +125,9 @@ def test_a_cluster_that_was_stopped_in_order_needs_no_action(captured_logs: Path
 @pytest.mark.slow
 def test_what_changed_since_the_last_report(captured_logs: Path, tmp_path: Path) -> None:
     """The quorum has no leader, then works again: resolved; a cluster that was not captured resolves nothing."""
-    down = _given(captured_logs / "six" / "06-three-of-six-down")
-    back = _given(captured_logs / "six" / "07-all-back")
-    brokers = _given(captured_logs / "elr" / "29-stopped")
+    down = one_input(captured_logs / "six" / "06-three-of-six-down")
+    back = one_input(captured_logs / "six" / "07-all-back")
+    brokers = one_input(captured_logs / "elr" / "29-stopped")
     folder = tmp_path / "site"
     write_site(GivenSource([down, brokers]), folder)
     assert "Opened since" not in (folder / "index.html").read_text()
@@ -149,7 +144,7 @@ def test_what_changed_since_the_last_report(captured_logs: Path, tmp_path: Path)
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"format": "kraft-audit incidents 1", "incidents": [{}]}', "\ud800"])
 def test_a_file_that_no_report_left_counts_as_none(text: str, captured_logs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    given = _given(captured_logs / "six" / "06-three-of-six-down")
+    given = one_input(captured_logs / "six" / "06-three-of-six-down")
     write_site(GivenSource([given]), folder)
     (folder / INCIDENTS_FILE).write_text(text, encoding="utf-8", errors="surrogatepass")
     write_site(GivenSource([given]), folder)
@@ -158,7 +153,7 @@ def test_a_file_that_no_report_left_counts_as_none(text: str, captured_logs: Pat
 
 
 def test_strips_are_what_was_open_hour_by_hour(captured_logs: Path) -> None:
-    given = _given(captured_logs / "elr" / "29-stopped")
+    given = one_input(captured_logs / "elr" / "29-stopped")
     view = cluster_view(given)
     assert view.exposure.from_ms is not None
     assert view.exposure.to_ms is not None
@@ -211,7 +206,7 @@ WAIVER = {"who": "platform team", "why": "known", "until": "2027-01-01"}
 
 @pytest.mark.slow
 def test_a_longer_history_does_not_make_the_page_larger(captured_logs: Path, tmp_path: Path) -> None:
-    given = _given(captured_logs / "elr" / "06-kill-13-last-replica")
+    given = one_input(captured_logs / "elr" / "06-kill-13-last-replica")
     assert len(given.findings) > 10
     assert given.incidents
     sizes = []
@@ -227,7 +222,7 @@ def test_a_longer_history_does_not_make_the_page_larger(captured_logs: Path, tmp
 
 
 def test_trends_count_what_was_open_and_how_long_partitions_were_exposed(captured_logs: Path) -> None:
-    stopped, down = (_given(captured_logs / each) for each in ("elr/29-stopped", "six/06-three-of-six-down"))
+    stopped, down = (one_input(captured_logs / each) for each in ("elr/29-stopped", "six/06-three-of-six-down"))
     fleet = _fleet(stopped, down)
     view = fleet_view(fleet)
     edges, rows = view["edges"], view["trend_rows"]
@@ -244,9 +239,9 @@ def test_trends_count_what_was_open_and_how_long_partitions_were_exposed(capture
 
 
 def test_a_cluster_shows_its_leader_its_lag_and_how_old_its_capture_is(captured_logs: Path, tmp_path: Path) -> None:
-    (down,) = _fleet(_given(captured_logs / "six" / "06-three-of-six-down")).lines
+    (down,) = _fleet(one_input(captured_logs / "six" / "06-three-of-six-down")).lines
     assert down.leader is None, "epoch 4 has none"
-    given = _given(captured_logs / "six" / "04-after-failover")
+    given = one_input(captured_logs / "six" / "04-after-failover")
     (line,) = _fleet(given).lines
     assert line.leader == (5, 3)
     ends = [row["log_end_offset"] for row in given.history.rows("captures") if row["node_id"] <= 6]

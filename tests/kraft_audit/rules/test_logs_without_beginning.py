@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import kraft_audit
-from kraft_audit.rules.rule_model import Finding, Status
 from kraft_codec.files.state_files import QuorumState
+from tests.builders.captured_histories import raised_below
 from tests.builders.logs import Log, write_node
 
 CUT_AT = 4
@@ -32,11 +31,6 @@ def write(folder: Path, voters: int, cut: set[int], captured: set[int], files: d
         write_node(folder, voter, segments, state=state, files=files if voter in cut else None)
 
 
-def raised(folder: Path) -> list[Finding]:
-    (cluster,) = kraft_audit.open(str(folder))
-    return [finding for finding in cluster.check(only=["KQ007"]) if finding.status is Status.RAISED]
-
-
 @pytest.mark.parametrize(
     ("voters", "cut", "captured", "said"),
     [
@@ -51,7 +45,7 @@ def test_advice_follows_from_the_other_voters_that_hold_the_records(
     tmp_path: Path, voters: int, cut: set[int], captured: set[int], said: tuple[str, ...]
 ) -> None:
     write(tmp_path, voters, cut, captured)
-    findings = raised(tmp_path)
+    findings = raised_below(tmp_path, "KQ007")
     assert {finding.subject.split()[1] for finding in findings} == {str(node_id) for node_id in cut}
     for finding in findings:
         for text in said:
@@ -61,7 +55,7 @@ def test_advice_follows_from_the_other_voters_that_hold_the_records(
 def test_a_missing_segment_is_named_by_its_index_files(tmp_path: Path) -> None:
     names = {f"{2:020d}.index": bytes(8), f"{2:020d}.timeindex": bytes(12), f"{CUT_AT:020d}.index": bytes(8)}
     write(tmp_path, 1, {1}, {1}, names)
-    (finding,) = raised(tmp_path)
+    (finding,) = raised_below(tmp_path, "KQ007")
     assert f"{2:020d}.log" in finding.summary
     assert f"{2:020d}.log" in finding.what_to_do
     assert f"{CUT_AT:020d}.log" not in finding.summary
@@ -71,4 +65,4 @@ def test_indexes_beside_a_whole_log_are_no_damage(tmp_path: Path) -> None:
     """Kafka deletes an index without a segment when it starts, and loses nothing."""
     write(tmp_path, 3, set(), {1, 2, 3})
     (tmp_path / "node-2/__cluster_metadata-0" / f"{2:020d}.index").write_bytes(bytes(8))
-    assert raised(tmp_path) == []
+    assert raised_below(tmp_path, "KQ007") == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +11,16 @@ import pytest
 
 import kraft_audit as audit
 from kraft_audit.rules.rule_model import Finding, Status
-from tests.builders.captures import SMALL_CORPUS
 from tests.builders.histories import HistoryBuilder, directory
 from tests.builders.log_stories import emptied
 from tests.builders.logs import Log, write_node
-from tests.builders.rescues import newest_history
-
-AFTER_ELECTION = f"{SMALL_CORPUS}/divergence/12-after-truncation"
+from tests.builders.rescues import newest_history, three_controllers
 
 
 def pasted(finding: Finding) -> list[str]:
     """The last command of this tool in an advice, as a shell takes it."""
     assert "kraft-audit " in finding.what_to_do, finding.what_to_do
     return shlex.split(finding.what_to_do.rpartition("kraft-audit ")[2])
-
-
-def raised(path: Path, rule: str) -> Finding:
-    found = [f for f in newest_history(path).check(only=[rule]) if f.status is Status.RAISED]
-    assert found, rule
-    return found[0]
-
-
-def three_controllers(out: Path) -> Path:
-    for node in (1, 2, 3):
-        shutil.copytree(f"{AFTER_ELECTION}/node-{node}", out / f"node-{node}")
-    return out
 
 
 @pytest.mark.parametrize("rule", ["KQ020", "KQ021"])

@@ -113,7 +113,7 @@ def test_nothing_is_fed_or_held_after_the_last_snapshot(tmp_path: Path, monkeypa
 def _differences(small_corpus: Path, *lost: str) -> tuple[str, ...]:
     """How the newest snapshot differs from the replay, when it lacks the first record of each of these types."""
     (plan,) = plan_path(str(small_corpus / "mini-4.4.0"), open_storage=open_storage, captured_at_ms=1)
-    shape = survey_of(plan, open_storage=open_storage, redactor=_redactor())
+    shape = survey_of(plan)
     snapshot = max((s for s in shape.snapshots if s.end_offset), key=lambda s: s.end_offset)
     longest = max(shape.ends, key=lambda end: end.end_offset)
 

@@ -25,7 +25,6 @@ from tests.builders.reading_times import WHEN, without_reading_times
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CAPTURE = "11-dead-node-diverged"
 PATTERN = "[mt][oi][rn]*[et2].tgz"
 """Matches torn-write.tgz and mini-3.9.2.tgz alone."""
 TABLES = ("captures", "files", "batches", "records", "decode_errors", "findings")
@@ -86,35 +85,26 @@ def test_other_paths_are_refused_with_the_form_that_is_expected(text: str) -> No
     assert str(raised.value).endswith('expected a JSON list of paths, as ["/captures/a", "/captures/b"]; or load([…])')
 
 
-@pytest.fixture
-def nodes(small_corpus: Path, tmp_path: Path) -> list[Path]:
-    """Two nodes of a capture, in a folder of their own."""
-    found = []
-    for name in ("node-1", "node-2"):
-        found.append(Path(shutil.copytree(small_corpus / "divergence" / CAPTURE / name, tmp_path / "both" / name)))
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["nodes", "pattern", "twice", "log dirs", "archive", "with a comma"])
 def test_nodes_of_one_cluster_are_read_as_their_folder(
-    nodes: Sequence[Path], tmp_path: Path, rows_of: RowsOf, form: str
+    two_nodes: Sequence[Path], tmp_path: Path, rows_of: RowsOf, form: str
 ) -> None:
-    given: list[str | Path] = list(nodes)
-    roots = {str(node) for node in nodes}
+    given: list[str | Path] = list(two_nodes)
+    roots = {str(node) for node in two_nodes}
     if form == "pattern":
         given = [f"{tmp_path}/both/n*"]
     elif form == "twice":
-        given = [nodes[1], nodes[0], nodes[1]]
+        given = [two_nodes[1], two_nodes[0], two_nodes[1]]
     elif form == "log dirs":
-        given = [node / "__cluster_metadata-0" for node in nodes]
+        given = [node / "__cluster_metadata-0" for node in two_nodes]
         roots = {str(path) for path in given}
     elif form == "archive":
-        packed = shutil.make_archive(str(tmp_path / "elsewhere"), "gztar", nodes[1].parent, nodes[1].name)
-        given = [nodes[0], packed]
-        roots = {str(nodes[0]), packed}
+        packed = shutil.make_archive(str(tmp_path / "elsewhere"), "gztar", two_nodes[1].parent, two_nodes[1].name)
+        given = [two_nodes[0], packed]
+        roots = {str(two_nodes[0]), packed}
     elif form == "with a comma":
-        given = [nodes[0], shutil.copytree(nodes[1], tmp_path / "apart" / "node,2")]
+        given = [two_nodes[0], shutil.copytree(two_nodes[1], tmp_path / "apart" / "node,2")]
         roots = {str(path) for path in given}
     for table in ("captures", "batches", "records", "findings"):
         found = rows_of(table, *given, with_paths=False)
@@ -126,9 +116,9 @@ def test_nodes_of_one_cluster_are_read_as_their_folder(
 
 
 @pytest.mark.slow
-def test_a_segment_by_itself_is_read_beside_others(nodes: Sequence[Path], rows_of: RowsOf) -> None:
+def test_a_segment_by_itself_is_read_beside_others(two_nodes: Sequence[Path], rows_of: RowsOf) -> None:
     """It does not say which node's it is, so its batches are those of that node, without its id."""
-    segment = nodes[1] / "__cluster_metadata-0" / "00000000000000000000.log"
+    segment = two_nodes[1] / "__cluster_metadata-0" / "00000000000000000000.log"
 
     def log(node_id: int | None, *paths: Path) -> list[tuple[int, int]]:
         rows = [json.loads(row) for row in rows_of("batches", *paths)]
@@ -136,8 +126,8 @@ def test_a_segment_by_itself_is_read_beside_others(nodes: Sequence[Path], rows_o
             (row["base_offset"], row["crc"]) for row in rows if (row["node_id"], row["source"]) == (node_id, "log")
         )
 
-    assert log(None, nodes[0], segment) == log(2, nodes[1]) != []
-    assert log(1, nodes[0], segment) == log(1, nodes[0]) != []
+    assert log(None, two_nodes[0], segment) == log(2, two_nodes[1]) != []
+    assert log(1, two_nodes[0], segment) == log(1, two_nodes[0]) != []
 
 
 @pytest.mark.slow

@@ -27,13 +27,12 @@ from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.spark.run_fleet import SparkRun
 from kraft_audit.tables.gold import GOLD, SITUATIONS
 from kraft_codec.errors import InputError
-from tests.builders.lakes import no_session
+from tests.builders.lakes import MakeFleet, no_session
 from tests.builders.spark_gold import spark_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MakeFleet = Callable[..., FleetSettings]
 WHEN_WRITTEN = frozenset(
     {"first_seen_ms", "last_seen_ms", "changed_ms", "as_of_ms", "captured_at", "captured_at_ms", "seen_ms"}
 )

@@ -18,14 +18,11 @@ from kraft_audit.commands.cli import run_command
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.pipeline import lake_alone
-from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.staging.archive_reading import REPLAYED
 from kraft_audit.tables import FINDINGS_STAGED, LAKE_TABLES
-from tests.builders.lakes import captures_of, plan_rows
+from tests.builders.lakes import CopyAged, MakeFleet, captures_of, plan_rows
 from tests.builders.without_spark import run_from_archive
 
-MakeFleet = Callable[..., FleetSettings]
-CopyAged = Callable[[Path, Path], None]
 CLUSTERS = ("elr", "divergence", "torn-write")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -17,22 +16,15 @@ from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.plan_events import PlanStatus
 from kraft_audit.lake.settings import FleetSettings
-from tests.builders.commands import COMMAND
+from tests.builders.commands import COMMAND, installed
 from tests.builders.lakes import CLUSTERS
-
-
-def kraft_audit(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [str(COMMAND), *map(str, arguments)]
-    return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=280
-    )
 
 
 @pytest.mark.slow
 def test_a_bad_file_ends_with_2_and_nothing_written(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text("lake: lake\nclusters: [{name: a, paths: [x], dialekt: kip853}]\n")
-    ended = kraft_audit("run", file)
+    ended = installed("run", file)
     assert (ended.returncode, ended.stdout) == (2, "")
     (line,) = ended.stderr.splitlines()
     assert line.endswith(f"{file}: clusters[0].dialekt: 'kip853': expected a known key, perhaps dialect")
@@ -44,7 +36,7 @@ def test_a_missing_java_is_one_line_and_the_plan_stays_open(
     make_fleet: Callable[..., FleetSettings], small_corpus: Path, tmp_path: Path
 ) -> None:
     make_fleet({"a": [small_corpus / "torn-write"]})
-    ended = kraft_audit(
+    ended = installed(
         "run", tmp_path / "fleet.yaml", "--engine", "spark", JAVA_HOME=str(tmp_path / "none"), PATH="/nonexistent"
     )
     if "Java" not in ended.stderr:
@@ -60,10 +52,10 @@ def test_what_is_in_a_lake_is_shown_without_java(
 ) -> None:
     fleet = make_fleet({"a": [small_corpus / "torn-write"]})
     without_spark.run(fleet)
-    ended = kraft_audit("lake", "tables", fleet.lake, JAVA_HOME="/nonexistent", PATH="/nonexistent")
+    ended = installed("lake", "tables", fleet.lake, JAVA_HOME="/nonexistent", PATH="/nonexistent")
     assert ended.returncode == 0, ended.stderr
     assert "TORN_TAIL" in ended.stdout
-    missing = kraft_audit("lake", "tables", fleet.lake + "-none")
+    missing = installed("lake", "tables", fleet.lake + "-none")
     assert (missing.returncode, missing.stdout) == (3, "")
     assert len(missing.stderr.splitlines()) == 1
 
@@ -84,19 +76,19 @@ def test_workers_and_driver_killed_under_spark(
     fleet = make_fleet(clusters)
     file = tmp_path / "fleet.yaml"
 
-    ended = kraft_audit("run", file, "--engine", "spark", KRAFT_AUDIT_FAILPOINT="in-stage")
+    ended = installed("run", file, "--engine", "spark", KRAFT_AUDIT_FAILPOINT="in-stage")
     assert ended.returncode == 3, ended.stderr
     assert "plan 1 could not be staged and stays open for the next run" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     assert "WARN" not in ended.stderr
 
-    ended = kraft_audit("run", file, "--engine", "spark", KRAFT_AUDIT_FAILPOINT="before-manifest")
+    ended = installed("run", file, "--engine", "spark", KRAFT_AUDIT_FAILPOINT="before-manifest")
     assert ended.returncode == -signal.SIGKILL
     assert Ledger(DeltaLake(fleet.lake)).status().open == (1,)
     left = {path.name for path in (tmp_path / "lake" / "records").glob("*.parquet")}
     assert left, "data files that no transaction names"
 
-    ended = kraft_audit("run", file, "--engine", "spark", "--output", "json")
+    ended = installed("run", file, "--engine", "spark", "--output", "json")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["plans"] == [1]
     assert lake_hash(fleet.lake) == lake_hash(alone.lake)
@@ -105,7 +97,7 @@ def test_workers_and_driver_killed_under_spark(
 
     (tmp_path / "lake" / "records").rename(tmp_path / "lake" / "records-away")
     (tmp_path / "lake" / "records").write_text("no folder")
-    again = kraft_audit("run", file, "--lake", tmp_path / "lake")
+    again = installed("run", file, "--lake", tmp_path / "lake")
     assert again.returncode == 3
     assert "Traceback" not in again.stderr
 

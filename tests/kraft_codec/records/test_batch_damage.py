@@ -19,13 +19,7 @@ from kraft_codec.records.batch import (
     write_batch,
 )
 from kraft_codec.records.compression import Codec
-from tests.builders.short_batches import NO_OP, START, TOPIC, batch_of, decoded, error_of
-
-
-def with_body(body: bytes, record_count: int, attributes: int = 0) -> bytes:
-    """A batch with a right CRC around any bytes."""
-    checked = struct.pack(">hiqqqhii", attributes, record_count - 1, 5, 5, -1, -1, -1, record_count) + body
-    return struct.pack(">qiibI", 0, len(checked) + 9, 1, 2, crc32c(checked)) + checked
+from tests.builders.short_batches import NO_OP, RECORD, START, TOPIC, batch_of, decoded, error_of, with_body
 
 
 def last(buffer: bytes) -> Batch | Stop:
@@ -98,10 +92,6 @@ def test_the_header_is_read_as_it_stands() -> None:
 
 def test_crc_32c_is_castagnolis() -> None:
     assert crc32c(b"123456789") == 0xE3069283  # RFC 3720
-
-
-# One record, "0e 00 00 00 01 02 NO_OP 00": length, attributes, timestamp, offset, key, value, headers.
-RECORD = bytes.fromhex("14000000") + b"\x01" + bytes([2 * len(NO_OP)]) + NO_OP + b"\x00"
 
 
 def record(*parts: bytes) -> bytes:

@@ -13,26 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft_codec.errors import CodecError, Reason
-from kraft_codec.records.batch import HEADER_BYTES, Batch, Stop, crc32c, read_batches, read_header, write_batch
+from kraft_codec.records.batch import HEADER_BYTES, Batch, Stop, crc32c, read_batches, read_header
 from kraft_codec.records.record import decode_records, write_metadata_value
+from tests.builders.short_batches import NO_OP, RECORD, batch_of, with_body
 
-NO_OP = write_metadata_value("NoOpRecord", 0, {})
 PARTITION = write_metadata_value("PartitionRecord", 0, {"replicas": [1, 2]})
-RECORD = bytes.fromhex("14000000") + b"\x01" + bytes([2 * len(NO_OP)]) + NO_OP + b"\x00"
-
-
-def batch_of(*values: bytes) -> bytes:
-    records = [(None, value) for value in values]
-    return write_batch(base_offset=100, leader_epoch=2, timestamp_ms=1_700_000_000_000, records=records)
-
-
 GOOD = batch_of(NO_OP, PARTITION)
-
-
-def with_body(body: bytes, record_count: int, attributes: int = 0) -> bytes:
-    """A batch with a right CRC around any bytes."""
-    checked = struct.pack(">hiqqqhii", attributes, record_count - 1, 5, 5, -1, -1, -1, record_count) + body
-    return struct.pack(">qiibI", 0, len(checked) + 9, 1, 2, crc32c(checked)) + checked
 
 
 def peak_bytes(run: Callable[[], object]) -> int:

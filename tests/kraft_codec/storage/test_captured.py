@@ -17,7 +17,7 @@ from kraft_codec.storage import captured
 from kraft_codec.storage.captured import CapturedStorage, parse_manifest
 from kraft_codec.storage.opener import open_storage
 from tests.builders.kept_captures import capture
-from tests.builders.live_log import LiveLog
+from tests.builders.live_log import LiveLog, refuse_to_open
 
 
 @pytest.fixture
@@ -131,20 +131,12 @@ def test_an_object_with_other_bytes_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_the_copier_could_not_read_is_not_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
 
     log = LiveLog(tmp_path / "node")
     log.append(5)
     log.snapshot()
-    real = os.open
-
-    def refused(path: str, *rest: object, **more: object) -> int:
-        if str(path).endswith(".checkpoint"):
-            raise PermissionError(13, "Permission denied")
-        return real(path, *rest, **more)  # type: ignore[arg-type]
-
     with monkeypatch.context() as patched:
-        patched.setattr(os, "open", refused)
+        refuse_to_open(patched, ".checkpoint")
         capture(log.folder, tmp_path / "store", tmp_path / "state", code=3)
     with open_storage(tmp_path / "store") as storage:
         (replica,) = discover(storage).replicas

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kraft_audit.commands.cli import run_command
-from tests.builders.forged_batches import SEGMENT, altered, forged, renewed
+from tests.builders.forged_batches import SEGMENT, altered, forged, pack_disks, renewed
 
 Printed = pytest.CaptureFixture[str]
 
@@ -26,12 +26,8 @@ def disks(small_corpus: Path, tmp_path: Path) -> Path:
 def earlier(small_corpus: Path, tmp_path: Path) -> Path:
     """A pack of the same disks before: its last block ends within one of a pack that is made later."""
     out = tmp_path / "earlier.zip"
-    assert pack(small_corpus / "divergence" / "10-uncommitted-suffix-live", out) == 0
+    assert pack_disks(small_corpus / "divergence" / "10-uncommitted-suffix-live", out) == 0
     return out
-
-
-def pack(disks: Path, out: Path, *more: str) -> int:
-    return run_command(["evidence", str(disks), "--out", str(out), *more])
 
 
 def altered_alike(disks: Path, change: Callable[[bytes], bytes]) -> int:
@@ -42,7 +38,7 @@ def altered_alike(disks: Path, change: Callable[[bytes], bytes]) -> int:
 
 def test_a_log_that_grew_is_as_it_was(disks: Path, earlier: Path, tmp_path: Path, capsys: Printed) -> None:
     capsys.readouterr()
-    assert pack(disks, tmp_path / "later.zip", "--before", str(earlier)) == 0
+    assert pack_disks(disks, tmp_path / "later.zip", "--before", str(earlier)) == 0
     assert run_command(["evidence", "--verify", str(tmp_path / "later.zip"), "--before", str(earlier)]) == 0
     printed = capsys.readouterr()
     assert printed.out.count(f"1 block of committed batches as in {earlier}, to offset ") == 2
@@ -57,7 +53,7 @@ def test_a_batch_altered_on_all_disks_alike_is_named(
     later = tmp_path / "later.zip"
     offset = altered_alike(disks, change)
     capsys.readouterr()
-    assert pack(disks, later, "--before", str(earlier)) == 1
+    assert pack_disks(disks, later, "--before", str(earlier)) == 1
     printed = capsys.readouterr().err
     for node in (1, 2, 3):
         assert f"node {node} has {says}" in printed
@@ -73,7 +69,7 @@ def test_a_batch_altered_on_all_disks_alike_is_named(
 def test_one_forged_disk_is_named_alone(disks: Path, earlier: Path, tmp_path: Path, capsys: Printed) -> None:
     altered(disks / "node-3" / SEGMENT, forged)
     capsys.readouterr()
-    assert pack(disks, tmp_path / "later.zip", "--before", str(earlier)) == 1
+    assert pack_disks(disks, tmp_path / "later.zip", "--before", str(earlier)) == 1
     printed = capsys.readouterr().err
     assert "node 3 has other bytes than before" in printed
     assert "node 1 has" not in printed
@@ -82,19 +78,19 @@ def test_one_forged_disk_is_named_alone(disks: Path, earlier: Path, tmp_path: Pa
 def test_a_disk_that_was_replaced_may_hold_what_any_disk_held(disks: Path, earlier: Path, tmp_path: Path) -> None:
     properties = disks / "node-3" / "meta.properties"
     properties.write_text(properties.read_text().replace("DIVnode3DIVnode3DIVnMw", "DIVnode3DIVnode3DIVnNg"))
-    assert pack(disks, tmp_path / "same.zip", "--before", str(earlier)) == 0
+    assert pack_disks(disks, tmp_path / "same.zip", "--before", str(earlier)) == 0
     altered(disks / "node-3" / SEGMENT, forged)
-    assert pack(disks, tmp_path / "other.zip", "--before", str(earlier)) == 1
+    assert pack_disks(disks, tmp_path / "other.zip", "--before", str(earlier)) == 1
 
 
 def test_a_pack_that_cannot_be_compared_is_not_said_to_be_as_before(
     disks: Path, earlier: Path, samples: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     later = tmp_path / "later.zip"
-    assert pack(disks, later) == 0
+    assert pack_disks(disks, later) == 0
     assert run_command(["evidence", "--verify", str(later), "--before", str(earlier)]) == 4
     assert "were not compared" in capsys.readouterr().err
-    assert pack(samples / "elr-29-stopped.tgz", tmp_path / "others.zip", "--before", str(earlier)) == 4
+    assert pack_disks(samples / "elr-29-stopped.tgz", tmp_path / "others.zip", "--before", str(earlier)) == 4
     broken = tmp_path / "broken.zip"
     with zipfile.ZipFile(earlier) as source, zipfile.ZipFile(broken, "w") as target:
         for name in source.namelist():
@@ -106,8 +102,8 @@ def test_a_pack_that_cannot_be_compared_is_not_said_to_be_as_before(
 def test_packs_of_three_times_share_their_blocks(disks: Path, earlier: Path, tmp_path: Path) -> None:
     """The second has the blocks of the first, and the third those of the second, so that it has those of the first."""
     second, third = tmp_path / "second.zip", tmp_path / "third.zip"
-    assert pack(disks, second, "--before", str(earlier)) == 0
-    assert pack(disks, third, "--before", str(second)) == 0
+    assert pack_disks(disks, second, "--before", str(earlier)) == 0
+    assert pack_disks(disks, third, "--before", str(second)) == 0
     assert run_command(["evidence", "--verify", str(third), "--before", str(earlier)]) == 0
     with zipfile.ZipFile(third) as opened:
         (name,) = [name for name in opened.namelist() if name.endswith("/chain.jsonl")]

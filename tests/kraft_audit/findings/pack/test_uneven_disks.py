@@ -10,7 +10,7 @@ import pytest
 
 from kraft_audit.commands.cli import run_command
 from kraft_engine.kraft_cluster import KraftCluster
-from tests.builders.forged_batches import SEGMENT, batches_of, forged, renewed
+from tests.builders.forged_batches import SEGMENT, batches_of, forged, pack_disks, renewed
 
 Printed = pytest.CaptureFixture[str]
 
@@ -41,7 +41,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def earlier(captures: Path, tmp_path: Path) -> Path:
     out = tmp_path / "earlier.zip"
-    assert _pack(captures / "uneven", out) == 0
+    assert pack_disks(captures / "uneven", out) == 0
     return out
 
 
@@ -49,10 +49,6 @@ def earlier(captures: Path, tmp_path: Path) -> Path:
 def later(captures: Path, tmp_path: Path) -> Path:
     """Disks that a test may change."""
     return Path(shutil.copytree(captures / "even", tmp_path / "later"))
-
-
-def _pack(disks: Path, out: Path, *more: str) -> int:
-    return run_command(["evidence", str(disks), "--out", str(out), *more])
 
 
 def _ends(captures: Path) -> tuple[int, int]:
@@ -73,7 +69,7 @@ def test_everything_up_to_the_longest_disk_is_compared(
     assert _ends(captures)[0] < committed
     out = tmp_path / "later.zip"
     capsys.readouterr()
-    assert _pack(later, out, "--before", str(earlier)) == 0
+    assert pack_disks(later, out, "--before", str(earlier)) == 0
     assert run_command(["evidence", "--verify", str(out), "--before", str(earlier)]) == 0
     printed = capsys.readouterr()
     assert printed.out.count(f"of committed batches as in {earlier}, to offset {committed - 1}") == 2
@@ -87,7 +83,7 @@ def test_a_batch_that_only_the_longer_disks_had_is_compared(
     shortest = _ends(captures)[0]
     for segment in _segments(later):
         _alter_at(segment, shortest, change)
-    assert _pack(later, tmp_path / "later.zip", "--before", str(earlier)) == 1
+    assert pack_disks(later, tmp_path / "later.zip", "--before", str(earlier)) == 1
     assert "than before" in capsys.readouterr().err
 
 
@@ -100,7 +96,7 @@ def test_records_that_every_disk_has_lost_are_named(
         _cut_at(segment, shortest)
     out = tmp_path / "later.zip"
     capsys.readouterr()
-    assert _pack(later, out, "--before", str(earlier)) == 1
+    assert pack_disks(later, out, "--before", str(earlier)) == 1
     printed = capsys.readouterr().err
     committed = _committed_end(captures / "uneven")
     assert printed.count(f"offsets {shortest}–{committed - 1}: node ") == 2
@@ -114,7 +110,7 @@ def test_one_disk_that_lost_its_end_is_named_alone(
     shortest = _ends(captures)[0]
     segment = next(each for each in _segments(later) if "lagging" not in str(each))
     _cut_at(segment, shortest)
-    assert _pack(later, tmp_path / "later.zip", "--before", str(earlier)) == 1
+    assert pack_disks(later, tmp_path / "later.zip", "--before", str(earlier)) == 1
     printed = capsys.readouterr().err
     assert printed.count("lacks committed batches that it held before") == 1
     assert f"node {segment.parents[1].name.removeprefix('node-')} lacks" in printed
@@ -128,7 +124,7 @@ def test_an_end_that_is_damaged_is_not_said_to_be_missing(
     _cut_at(segment, _ends(captures)[0])
     with segment.open("ab") as opened:
         opened.write(b"\x55" * (size - segment.stat().st_size))
-    assert _pack(later, tmp_path / "later.zip", "--before", str(earlier)) == 1
+    assert pack_disks(later, tmp_path / "later.zip", "--before", str(earlier)) == 1
     assert "has damaged bytes in place of committed batches that it held before" in capsys.readouterr().err
 
 
@@ -140,7 +136,7 @@ def test_what_no_captured_disk_can_hold_is_undecided(
     shutil.copytree(captures / "uneven" / "lagging", alone / "lagging")
     out = tmp_path / "later.zip"
     capsys.readouterr()
-    assert _pack(alone, out, "--before", str(earlier)) == 4
+    assert pack_disks(alone, out, "--before", str(earlier)) == 4
     printed = capsys.readouterr()
     committed, shortest = _committed_end(captures / "uneven"), _ends(captures)[0]
     assert f"offsets {shortest}–{committed - 1} were not compared" in printed.err
@@ -152,7 +148,7 @@ def test_a_pack_that_was_made_by_itself_compares_what_it_can(
     earlier: Path, later: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     out = tmp_path / "later.zip"
-    assert _pack(later, out) == 0
+    assert pack_disks(later, out) == 0
     assert run_command(["evidence", "--verify", str(out), "--before", str(earlier)]) == 4
     assert "were not compared" in capsys.readouterr().err
 
@@ -164,8 +160,8 @@ def test_a_cluster_that_is_missing_is_undecided(
     folder = tmp_path / "two"
     shutil.copytree(captures / "uneven", folder / "uneven")
     shutil.copy(samples / "mini-4.4.0.tgz", folder)
-    assert _pack(folder, both) == 0
-    assert _pack(later, tmp_path / "later.zip", "--before", str(both)) == 4
+    assert pack_disks(folder, both) == 0
+    assert pack_disks(later, tmp_path / "later.zip", "--before", str(both)) == 4
     assert "this pack does not have this cluster" in capsys.readouterr().err
 
 

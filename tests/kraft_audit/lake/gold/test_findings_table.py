@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.lake.delta import DeltaLake, DeltaMerges
 from kraft_audit.lake.gold import gold_merge
@@ -37,12 +35,11 @@ from kraft_audit.spark.gold_engine import SparkGold
 from kraft_audit.tables.gold import FINDINGS, JUDGED_FINDINGS
 from kraft_audit.tables.silver import REPLAYS
 from kraft_codec.errors import InputError
-from tests.builders.lakes import no_session
+from tests.builders.lakes import MakePlan, no_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MakePlan = Callable[..., ClusterPlan]
 KP001: Rule = rules()["KP001"]
 KB003: Rule = rules()["KB003"]
 DAY_MS = 86_400_000

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,19 +16,11 @@ from kraft_audit.lake.progress import RunResult
 from kraft_audit.lake.settings import FleetSettings
 from kraft_audit.lake.staging.local_stager import LocalStager
 from kraft_audit.lake.staging.stage import StageError
-from tests.builders.commands import COMMAND
-from tests.builders.lakes import CLUSTERS
+from tests.builders.commands import installed
+from tests.builders.lakes import CLUSTERS, MakeFleet
 
 pytestmark = pytest.mark.slow
-MakeFleet = Callable[..., FleetSettings]
 WITHOUT_JAVA = {"JAVA_HOME": "/nonexistent", "PATH": "/nonexistent"}
-
-
-def kraft_audit(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [str(COMMAND), *map(str, arguments)]
-    return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=280
-    )
 
 
 @pytest.fixture
@@ -45,7 +35,7 @@ def test_a_run_without_java_fills_every_table(
     alone = make_fleet(clusters, lake="alone", file="alone.yaml")
     without_spark.run(alone)
     fleet = make_fleet(clusters)
-    ended = kraft_audit("run", tmp_path / "fleet.yaml", "--output", "json", **WITHOUT_JAVA)
+    ended = installed("run", tmp_path / "fleet.yaml", "--output", "json", **WITHOUT_JAVA)
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
     assert result["plans"] == [1]
@@ -56,7 +46,7 @@ def test_a_run_without_java_fills_every_table(
         for name in ("findings", "incidents", "partition_risk", "cluster_compliance")
     }
     assert all(counts.values()), counts
-    again = kraft_audit("run", tmp_path / "fleet.yaml", "--engine", "local", **WITHOUT_JAVA)
+    again = installed("run", tmp_path / "fleet.yaml", "--engine", "local", **WITHOUT_JAVA)
     assert "nothing new in 3 clusters" in again.stderr
 
 
@@ -90,17 +80,17 @@ def test_a_lake_that_is_damaged_is_one_line(
     make_fleet: MakeFleet, clusters: dict[str, list[Path]], tmp_path: Path
 ) -> None:
     make_fleet(clusters)
-    assert kraft_audit("run", tmp_path / "fleet.yaml", "--only", "plan").returncode == 0
+    assert installed("run", tmp_path / "fleet.yaml", "--only", "plan").returncode == 0
     records, away = tmp_path / "lake" / "records", tmp_path / "away"
     records.rename(away)
     records.write_text("no folder")
-    ended = kraft_audit("run", tmp_path / "fleet.yaml")
+    ended = installed("run", tmp_path / "fleet.yaml")
     assert ended.returncode == 3
     assert str(records) in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     records.unlink()
     away.rename(records)
-    assert kraft_audit("run", tmp_path / "fleet.yaml").returncode == 0
+    assert installed("run", tmp_path / "fleet.yaml").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +106,7 @@ def test_an_engine_that_cannot_be_is_one_line(
     arguments: tuple[str, ...], environment: dict[str, str], text: str,
 ) -> None:  # fmt: skip
     make_fleet(clusters)
-    ended = kraft_audit("run", tmp_path / "fleet.yaml", *arguments, **environment)
+    ended = installed("run", tmp_path / "fleet.yaml", *arguments, **environment)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert text in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr

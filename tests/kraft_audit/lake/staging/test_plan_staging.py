@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from pyarrow.fs import FileSelector
 
-from kraft_audit.capture.plan import ClusterPlan, plan_from_json, plan_to_json
+from kraft_audit.capture.plan import plan_from_json, plan_to_json
 from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import Manifest, PlannedCluster
@@ -29,9 +29,8 @@ from kraft_audit.lake.staging.stage_parts import (
     write_manifest,
 )
 from kraft_codec.errors import InputError
+from tests.builders.lakes import MakeFleet, MakePlan
 
-MakePlan = Callable[..., ClusterPlan]
-MakeFleet = Callable[..., FleetSettings]
 FIRST, SECOND = "torn-write", "mini-3.9.2"
 
 

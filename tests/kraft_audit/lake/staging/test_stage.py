@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +18,7 @@ from kraft_audit.lake.staging.stage import MANIFEST_SCHEMA, ReadingEnd, Tally, s
 from kraft_audit.tables.bronze import BRONZE, RECORDS
 from kraft_audit.tables.contract import build_batch
 from kraft_codec.errors import CodecError, InputError, Reason
-
-MakePlan = Callable[..., ClusterPlan]
+from tests.builders.lakes import MakePlan
 
 
 def records(cluster_id: str, count: int, text: str = "{}") -> pa.RecordBatch:

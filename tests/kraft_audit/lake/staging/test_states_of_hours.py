@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -12,12 +11,12 @@ from kraft_audit.lake.delta import DeltaLake
 from kraft_audit.lake.ledger import Ledger
 from kraft_audit.lake.ledger_state import LedgerState
 from kraft_audit.lake.maintenance import STATES_KEPT, DeltaMaintainer, maintain_lake
-from kraft_audit.lake.settings import FleetSettings, MaintainSettings
+from kraft_audit.lake.settings import MaintainSettings
 from kraft_audit.lake.staging.state_store import STATES_FOLDER, get_state
 from kraft_audit.pipeline.earlier_captures import EarlierCaptures
 from tests.builders.hourly_disks import HourlyDisks
+from tests.builders.lakes import MakeFleet
 
-MakeFleet = Callable[..., FleetSettings]
 FORGOTTEN = "what earlier captures showed is not known any more: "
 
 
