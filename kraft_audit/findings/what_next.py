@@ -11,6 +11,7 @@ import numpy as np
 
 from kraft_audit.findings.check_text import last_holder, operations_from
 from kraft_audit.findings.membership import membership_steps
+from kraft_audit.findings.urgent_steps import contradiction_steps, worst_step
 from kraft_audit.incidents.folding import FoldedFindings
 from kraft_audit.recovery.leaderless_partitions import leaderless_rows
 from kraft_audit.recovery.start_order import first_start
@@ -58,6 +59,12 @@ SUBJECTS_NAMED: Final = 3
 
 def what_next(history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings, path: str) -> Iterator[str]:
     """The steps to take now, the first one first; none where nothing has to be done. `path` is what was read."""
+    quoted = shlex.quote(path)
+    steps = list(contradiction_steps(standing, folded, quoted)) or list(_by_standing(history, standing, folded, path))
+    yield from steps or worst_step(standing, folded, quoted)
+
+
+def _by_standing(history: ClusterHistory, standing: QuorumStanding, folded: FoldedFindings, path: str) -> Iterator[str]:
     quoted = shlex.quote(path)
     altered = altered_disks(folded)
     if steps := list(next_steps(history, disks_lost(history, folded), quoted)):

@@ -221,7 +221,7 @@ class Run:
         inspected = planned.inspections_to_record(unread, now_ms)
         left = claimed_text(planned.claimed)
         if not planned.clusters and not inspected:
-            self.show(Step.PLAN, f"nothing new in {planned.unchanged_count} clusters{left}", started)
+            self.show(Step.PLAN, f"nothing new in {plural(planned.unchanged_count, 'cluster')}{left}", started)
             return ()
         opened: list[int] = []
         for wave in waves_of(planned.clusters, self._failed_before) or [()]:
@@ -233,7 +233,8 @@ class Run:
         if not opened:
             self.show(Step.PLAN, f"another run opened plan {number}", started)
             return None
-        what = f"plan {', '.join(map(str, opened))}: {len(planned.clusters)} clusters, {planned.replica_count} replicas"
+        counts = f"{plural(len(planned.clusters), 'cluster')}, {plural(planned.replica_count, 'replica')}"
+        what = f"plan {', '.join(map(str, opened))}: {counts}"
         self.show(
             Step.PLAN,
             f"{what}, {size_text(planned.planned_bytes)} to read, {planned.unchanged_count} unchanged{left}",

@@ -111,4 +111,5 @@ def _with_known_state(plan: ClusterPlan, state: LedgerState | None, is_split: bo
     if before is not None and before.began_at == 0:
         known = SilverPosition(0, before.to_offset, before.low, before.low_epoch, 0)
         silver = SilverPosition(0, 0, 0, 0, 0) if is_split else known
-    return replace(plan, redaction_state=state.redaction_state, silver=silver)
+    kept_state = "" if is_split else state.kept_state
+    return replace(plan, redaction_state=state.redaction_state, silver=silver, kept_state=kept_state)

@@ -91,6 +91,7 @@ class ReplicaLog:
 
 ReplicaLogs = Mapping[tuple[str, int], tuple[ReplicaLog, ...]]
 """(topic, partition) → what was read of its replicas."""
+NO_LOGS: Final[ReplicaLogs] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kraft_audit.capture.presence import PRESENT
 from kraft_audit.findings.finding_formats import findings_batch
 from kraft_audit.findings.loss_rows import loss_rows
 from kraft_audit.incidents.folding import Folding, known_incidents
-from kraft_audit.losses.replica_disks import ReplicaLog
+from kraft_audit.losses.replica_disks import NO_LOGS, ReplicaLog, ReplicaLogs
 from kraft_audit.pipeline.earlier_captures import EarlierCaptures
 from kraft_audit.pipeline.history_collector import JUDGED_TABLES, HistoryCollector
 from kraft_audit.pipeline.joined_captures import with_earlier_captures
@@ -31,6 +31,7 @@ from kraft_audit.reading import BRONZE_TABLES, ClusterReading, ReadingSettings
 from kraft_audit.replay.silver_rows import SILVER_TABLES, silver
 from kraft_audit.rules import judging
 from kraft_audit.rules.cluster_history import ClusterHistory
+from kraft_audit.rules.columns.kept_logs import with_earlier_logs
 from kraft_audit.rules.rule_model import Finding
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, RECORDS
 from kraft_audit.tables.contract import build_rows, silver_batch, slices
@@ -114,17 +115,22 @@ def _missed(batches: pa.RecordBatch) -> pa.Table:
 
 
 def reanalyze(
-    plan: ClusterPlan, settings: ReadingSettings, judged_rows: Iterable[TableRows], tables: frozenset[str]
+    plan: ClusterPlan,
+    settings: ReadingSettings,
+    judged_rows: Iterable[TableRows],
+    tables: frozenset[str],
+    replica_logs: ReplicaLogs,
 ) -> Iterator[TableRows]:
     """The silver rows in `tables`, and all findings, of captures whose bronze rows are there already.
 
-    `judged_rows` are the rows of `captures`, `batches` and `decode_errors` that the findings are judged by.
+    `judged_rows` are the rows of `captures`, `batches` and `decode_errors` that the findings are judged by,
+    `replica_logs` what brokers' disks held once.
     """
     with ClusterReading(plan, settings) as reading:
         collector = HistoryCollector(reading)
         for name, batch in judged_rows:
             collector.take_rows(name, batch)
-        yield from _replayed(plan, reading, (tables & SILVER_TABLES) | JUDGMENTS, collector)
+        yield from _replayed(plan, reading, (tables & SILVER_TABLES) | JUDGMENTS, collector, replica_logs=replica_logs)
 
 
 def _replayed(
@@ -134,6 +140,7 @@ def _replayed(
     collector: HistoryCollector | None,
     memory: CaptureMemory | None = None,
     joined: _Joined | None = None,
+    replica_logs: ReplicaLogs = NO_LOGS,
 ) -> Iterator[TableRows]:
     """The silver rows, and what is judged of the whole history."""
     if not tables:
@@ -143,6 +150,8 @@ def _replayed(
     if collector is None:
         return
     history = collector.history()
+    if replica_logs:
+        history = replace(history, read_disks=with_earlier_logs(history.read_disks, replica_logs, 0))
     if joined is not None:
         history = with_earlier_captures(joined.earlier, history, joined.missed)
         for name, rows in new_survey_rows(joined.earlier.tables, history.tables).items():

@@ -115,9 +115,10 @@ class ControllerCase:
 
     def may_text(self, election: Election | None, second: SecondLeader | None) -> str:
         if election is not None:
+            is_sure = "is" if election.offset < self.safety.low else "may be"
             return (
                 f"Node {election.candidate} could be elected by {listed(election.voters)} without offset "
-                f"{election.offset}, which may be committed."
+                f"{election.offset}, which {is_sure} committed."
             )
         if second is None:
             return ""

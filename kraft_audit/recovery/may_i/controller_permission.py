@@ -343,6 +343,13 @@ class _Answers(ControllerCase):
                 "until it is."
             )
             return self.permission(Verdict.UNDECIDED, reason, *self.check_quorum())
+        if voters.from_offset >= self.safety.low:
+            reason = (
+                f"The voter set at offset {voters.from_offset} is not proven committed, and the leader refuses a "
+                "second change before it is (KIP-853)."
+            )
+            again = f"Once it is, copy the voters again, then: {self.command()}"
+            return self.permission(Verdict.UNDECIDED, reason, *self.check_quorum(), again)
         rest_disks = [disk for disk in self.running if disk.node_id != self.node_id]
         # Until it is removed it runs and votes too, unless nothing shows its disk.
         before = [disk for disk in self.running if disk.node_id != self.node_id or disk.is_captured]

@@ -395,13 +395,13 @@ def replacement(history: ClusterHistory, row: TableRow) -> str:
     voter_set, node_id = current_set(history), row["node_id"]
     format_it = format_disk(history.cluster_id, joins=False)
     if voter_set is None or node_id not in voter_ids(voter_set):
-        return f"Stop the node, empty its metadata folder, {format_it}, start it: it fetches the log."
+        return f"Stop the node and empty its metadata folder, then: {format_it}; start it: it fetches the log."
     if voter_set["kraft_version"] < 1:
-        return f"Stop node {node_id}, {format_it} on an empty disk, start it while the others run: it fetches the log."
+        return f"Stop node {node_id}; on an empty disk: {format_it}; start it while the others run: it fetches the log."
     server = controller_server(history, sorted(voter_ids(voter_set) - {node_id}))
     directory = next(voter["directory_id"] for voter in voter_set["voters"] if voter["voter_id"] == node_id)
     return (
         f"Stop node {node_id}, then: {remove_controller(server, node_id, directory)}; "
-        f"{format_disk(history.cluster_id, joins=True)} on an empty disk; start it; "
-        f"{add_controller(server)}"
+        f"on an empty disk: {format_disk(history.cluster_id, joins=True)}; "
+        f"start it; once it has fetched the log: {add_controller(server)}"
     )
