@@ -110,6 +110,8 @@ def _lose(question: Question, history: ClusterHistory, running: tuple[int, ...])
         f"Every partition of broker {broker} has its acknowledged records on another replica, which is in the ISR or "
         "the ELR, and runs or was stopped in order."
     )
+    if short := [] if broker in question.stopped | question.gone else _short_without(history, broker):
+        reason += f" While it is away {_refused_text(states, short)}."
     steps: tuple[str, ...] = ()
     if question.action is Action.FORMAT:
         formatting = format_disk(history.cluster_id, joins=False, beside_data=True, config=BROKER_CONFIG)
@@ -278,19 +280,31 @@ def _may_keep_lost_records(question: Question, history: ClusterHistory, running:
 def _restart(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission:
     """Outage where the ISR without it is smaller than min ISR: acks=all writes are refused meanwhile."""
     states, broker = partition_states(history), question.node_id
-    rows = _rows(states, broker, "isr")
-    short = rows[states.size("isr")[rows] - 1 < states.effective_min_isr[rows]].tolist()
+    short = _short_without(history, broker)
     if short:
         offline = sum(states.size_of("isr", row) == 1 for row in short)
         dark = f", and {offline} of them have no leader then" if offline else ""
+        refused = _refused_text(states, short)
         reason = (
-            f"Outage: without broker {broker} {_names(states, short)} have an ISR below min ISR, so acks=all writes "
-            f"are refused until it is back{dark}. A controlled shutdown loses nothing."
+            f"Outage: without broker {broker} {refused} until it is back{dark}. A controlled shutdown loses nothing."
         )
         step = "Wait until their ISR has grown, or restart it when writes may stop: kafka-topics --bootstrap-server "
         step += f"{_address(history, [*running, broker])} --describe --under-replicated-partitions"
         return Permission(Verdict.NO, reason, (step,), running)
     return _start(question, history, running)
+
+
+def _short_without(history: ClusterHistory, broker: int) -> list[int]:
+    """Newest rows of partitions whose ISR is smaller than min ISR without the broker."""
+    states = partition_states(history)
+    rows = _rows(states, broker, "isr")
+    short: list[int] = rows[states.size("isr")[rows] - 1 < states.effective_min_isr[rows]].tolist()
+    return short
+
+
+def _refused_text(states: PartitionStates, short: Sequence[int]) -> str:
+    verb = "has" if len(short) == 1 else "have"
+    return f"{_names(states, short)} {verb} an ISR below min ISR, so acks=all writes are refused"
 
 
 def _start(question: Question, history: ClusterHistory, running: tuple[int, ...]) -> Permission:

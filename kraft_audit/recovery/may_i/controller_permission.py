@@ -405,12 +405,12 @@ class _Answers(ControllerCase):
                 "elected again."
             )
             return self.permission(Verdict.NO, reason, *self.check_quorum())
-        if not self.is_dynamic and (wiped := self._wipe()).verdict is not Verdict.YES:
-            # At kraft.version 0 a new, empty volume votes under the same id.
-            reason = f"It depends on what comes back under id {self.node_id}. If an empty volume does: {wiped.reason}"
-            step = f"Only if node {self.node_id} never starts again, with any volume, nothing is lost."
-            return self.permission(Verdict.UNDECIDED, reason, *wiped.next_steps, step)
         if self.node_id not in ids:
             return self.permission(Verdict.YES, f"Node {self.node_id} is no voter now, and the others lose nothing.")
         reason = f"Voters {listed(remaining)} remain, and no election among them can lose a committed record."
+        if not self.is_dynamic and self._wipe().verdict is not Verdict.YES:
+            reason += (
+                f" Only while nothing starts under id {self.node_id}: at kraft.version 0 an empty volume votes there."
+            )
+            return self.permission(Verdict.YES, reason, f"If one may come back, ask: {self.command(Action.WIPE)}")
         return self.permission(Verdict.YES, reason, *self.replace_voter())

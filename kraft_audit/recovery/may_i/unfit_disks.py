@@ -13,7 +13,7 @@ from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.unheld_records import unheld_records
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
 from kraft_audit.rules.judging import check
-from kraft_audit.rules.rule_model import Finding, FindingState
+from kraft_audit.rules.rule_model import Finding, FindingState, Severity
 from kraft_audit.text.readable import capitalized
 from kraft_codec.file_names import printable
 
@@ -24,17 +24,17 @@ COMMITTED_TWICE: Final = "KQ002"
 
 @once_per_history
 def unfit_disks(history: ClusterHistory) -> Mapping[int, Finding]:
-    """By node the worst that is open about its newest copy. A disk that was replaced since has no part in it."""
+    """By node what is open and critical about its newest copy. A disk that was replaced since has no part in it, nor
+    has a batch that Kafka reads and this tool cannot."""
     newest = {(row["node_id"], printable(row["path"] or row["root"])) for row in newest_captures(history)}
     found: dict[int, Finding] = {}
     for finding in check(history, only=AGAINST_A_START):
-        if finding.state not in (FindingState.OPEN, FindingState.UNDECIDED):
+        is_open = finding.state in (FindingState.OPEN, FindingState.UNDECIDED)
+        if not is_open or finding.severity is not Severity.CRITICAL:
             continue
         for node_id in {fact.node_id for fact in finding.evidence if (fact.node_id, fact.path) in newest}:
             if node_id is not None and f"{finding.subject} ".startswith(f"node {node_id} "):
-                known = found.get(node_id)
-                if known is None or finding.severity.rank > known.severity.rank:
-                    found[node_id] = finding
+                found.setdefault(node_id, finding)
     return found
 
 

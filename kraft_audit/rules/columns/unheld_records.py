@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from kraft_audit.rules.cluster_history import ClusterHistory, TableRow
+from kraft_audit.rules.cluster_history import ClusterHistory, TableRow, once_per_history
 from kraft_audit.rules.columns.captures import (
     is_no_evidence,
     newest_round,
@@ -71,6 +71,7 @@ class UnheldRecords:
         return f"{text}; {times}"
 
 
+@once_per_history
 def unheld_records(history: ClusterHistory) -> UnheldRecords | None:
     """What waits for a majority for longer than WAITS_AFTER_MS of the log; None where nothing does, or where the
     lagging disks were read at least so much earlier.
