@@ -338,9 +338,13 @@ def _chosen(captures: Sequence[ArchivedCapture], holdings: _Holdings, captures_b
 
 
 def _telling(captures: Sequence[ArchivedCapture], holdings: _Holdings) -> set[int]:
-    """The rounds in which a disk holds or says what it does not later, whole: disks of one time judge each other."""
+    """The rounds in which a disk holds or says what it does not later, whole: disks of one time judge each other.
+
+    And the last two: what was proven before the newest is not taken for a copy of another moment.
+    """
     telling = _not_contained(captures, lambda before, after: holdings.loses(before, after) or _says_more(before, after))
     rounds = {_round(capture) for capture in captures if id(capture) in telling}
+    rounds |= set(sorted({_round(capture) for capture in captures})[-2:])
     return {id(capture) for capture in captures if _round(capture) in rounds}
 
 

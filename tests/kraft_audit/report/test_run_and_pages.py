@@ -73,8 +73,8 @@ def test_a_run_ends_with_the_answer(demo: DemoLake, samples: Path) -> None:
         "  elr         9 partitions may have lost acknowledged records, since 2026-11-21 01:34:15 UTC.   "
         f"kraft-audit recover-plan {samples / 'elr-29-stopped.tgz'}",
         "  jbod        4 partitions below min ISR: acks=all writes blocked, since 2026-11-20 23:59:13 UTC.   "
-        f"kraft-audit check {samples / 'jbod.tgz'}",
-        f"  torn-write  {of_voters}.   kraft-audit check {samples / 'torn-write.tgz'}",
+        f"kraft-audit check {samples / 'jbod.tgz'} --rule KB010",
+        f"  torn-write  {of_voters}.   kraft-audit check {samples / 'torn-write.tgz'} --rule KV014",
     ]
     assert found.startswith("found  ")
     assert read.startswith("read   5 clusters; ")
