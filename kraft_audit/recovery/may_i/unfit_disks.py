@@ -12,6 +12,7 @@ from kraft_audit.rules.cluster_history import ClusterHistory, once_per_history
 from kraft_audit.rules.columns.captures import newest_captures
 from kraft_audit.rules.columns.unheld_records import unheld_records
 from kraft_audit.rules.columns.voter_sets import current_set, voter_ids
+from kraft_audit.rules.families.log_files import HOLDS_OTHER_BYTES
 from kraft_audit.rules.judging import check
 from kraft_audit.rules.rule_model import Finding, FindingState, Severity
 from kraft_audit.text.readable import capitalized
@@ -36,6 +37,12 @@ def unfit_disks(history: ClusterHistory) -> Mapping[int, Finding]:
             if node_id is not None and f"{finding.subject} ".startswith(f"node {node_id} "):
                 found.setdefault(node_id, finding)
     return found
+
+
+def _is_decided(finding: Finding) -> bool:
+    """Whether the disk is known to be the wrong one: of two versions that no majority holds, either may be."""
+    is_open_version = finding.rule == "KQ022" and not finding.summary.startswith(HOLDS_OTHER_BYTES)
+    return finding.state is not FindingState.UNDECIDED and not is_open_version
 
 
 def unfit_text(node_id: int, finding: Finding) -> str:
@@ -72,7 +79,7 @@ def of_unfit_disks(question: Question, history: ClusterHistory, answer: Permissi
         asked += sorted(unfit.keys() & voter_ids(current_set(history)) - question.gone - question.stopped)
     for node_id in asked:
         if (finding := unfit.get(node_id)) is not None:
-            verdict = Verdict.UNDECIDED if finding.state is FindingState.UNDECIDED else Verdict.NO
+            verdict = Verdict.NO if _is_decided(finding) else Verdict.UNDECIDED
             return replace(
                 answer, verdict=verdict, reason=unfit_text(node_id, finding), next_steps=(finding.what_to_do,)
             )
