@@ -23,6 +23,7 @@ from kraft_audit.cluster import Cluster
 from kraft_audit.commands.check import EXITS_IN_ORDER
 from kraft_audit.recovery.may_i.permission import Action, Question, Verdict
 from kraft_audit.rules.columns.quorum_standing import BROKEN, Standing
+from kraft_audit.text.exit_codes import EXIT_UNREADABLE
 from kraft_engine.runs.scenario_stage import Stage
 from tests.builders.lies import EPOCH_AT, LOG, tell
 from tests.builders.live_log import whole_batches
@@ -89,7 +90,8 @@ class Honest:
         rest = folder / "without"
         shutil.copytree(self.path, rest)
         shutil.rmtree(rest / disk)
-        claims = claims_of(rest, self.voters)
+        is_left = any(rest.rglob("__cluster_metadata-0"))
+        claims = claims_of(rest, self.voters) if is_left else Claims(EXIT_UNREADABLE, Standing.NOT_JUDGED, 0, {})
         shutil.rmtree(rest)
         return claims
 

@@ -99,6 +99,8 @@ def unheld_records(history: ClusterHistory) -> UnheldRecords | None:
     if waited_ms <= WAITS_AFTER_MS:
         return None
     behind, ahead = ([row for row in rows if (replica_end(row) <= high) is is_behind] for is_behind in (True, False))
+    if not ahead:
+        return None  # an observer's copy alone reaches further: no captured voter has them
     apart_ms = _read_apart_ms(history, behind, ahead)
     if apart_ms is not None and apart_ms >= waited_ms:
         return None

@@ -38,3 +38,11 @@ def test_a_snapshot_stands_for_no_log_that_went_further(captured_logs: Path, tmp
     source = captured_logs / "mini-3.9.2" / "03-final"
     standing, _ = standing_of(source, tmp_path, (1, 2), without_log)
     assert standing is Standing.UNDECIDED
+
+
+def test_what_only_an_observer_holds_waits_for_nobody_here(captured_logs: Path, tmp_path: Path) -> None:
+    """Without node 2, broker 11 alone holds what no majority had: that is no answer about voters, and no failure."""
+    source = captured_logs / "divergence" / "10-uncommitted-suffix-live"
+    standing, reason = standing_of(source, tmp_path, (1, 3, 11))
+    assert standing in (Standing.HEALTHY, Standing.UNDECIDED)
+    assert "only voter" not in reason
