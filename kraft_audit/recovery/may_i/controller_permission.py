@@ -399,7 +399,8 @@ class _Answers(ControllerCase):
         doubt = self.doubt(rest)
         if doubt is not None:
             return doubt
-        if not self.safety.can_elect(rest) and self.safety.can_elect(self.safety.disks):
+        read = [disk for disk in self.safety.disks if disk.is_captured]
+        if self.safety.can_elect(read) and not self.safety.can_elect(rest):
             reason = (
                 "The disks that would be left go by voter sets of which they are no majority: no leader could ever be "
                 "elected again."
