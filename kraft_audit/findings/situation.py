@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kraft_audit.findings.answer import AnswerLine, opening_lines
 from kraft_audit.findings.finding_formats import worst
+from kraft_audit.findings.urgent_steps import BEFORE_COMMAND, URGENT, worst_first
 from kraft_audit.findings.what_next import open_losses
 from kraft_audit.incidents.folding import FoldedFindings
 from kraft_audit.incidents.incident import EFFECTS, IncidentState
@@ -41,10 +42,7 @@ NEEDS: Final = (
 """What a cluster needs action for, the worst first: open findings of critical or high severity of these rules."""
 OTHER_FINDINGS: Final = len(NEEDS) - 2
 UNDECIDED_QUORUM: Final = len(NEEDS) - 1
-URGENT: Final = frozenset({Severity.CRITICAL, Severity.HIGH})
 EFFECT_OF_RULE: Final = {rule: text for rule, text, _ in EFFECTS}
-BEFORE_COMMAND: Final = "   "
-"""What stands before a command in a line of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +199,7 @@ def _need(
     raised = {finding.rule for finding in urgent}
     place = next((place for place, (named, _) in enumerate(NEEDS) if not raised.isdisjoint(named)), OTHER_FINDINGS)
     rules = raised.intersection(NEEDS[place][0]) or raised
-    first = min((finding for finding in urgent if finding.rule in rules), key=_worst_first)
+    first = min((finding for finding in urgent if finding.rule in rules), key=worst_first)
     rules = rules if NEEDS[place][0] else {first.rule}
     same = [finding for finding in urgent if finding.rule in rules]
     began = [finding.from_ms for finding in same if finding.from_ms is not None]
@@ -209,11 +207,6 @@ def _need(
     what = _first_sentence([quorum]) if quorum is not None else _what(folded, first, same)
     hit = len({finding.subject for finding in same if finding.scope is Scope.PARTITION})
     return _Need(place, what, min(began, default=None), hit, first.what_to_do)
-
-
-def _worst_first(finding: Finding) -> tuple[int, int, str, str]:
-    """The most severe finding first, of equals the oldest."""
-    return -finding.severity.rank, finding.from_ms or 0, finding.rule, finding.subject
 
 
 def _first_sentence(lines: Sequence[AnswerLine]) -> str:

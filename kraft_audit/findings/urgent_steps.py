@@ -12,8 +12,9 @@ from kraft_audit.rules.columns.quorum_standing import QuorumStanding, Standing
 from kraft_audit.rules.rule_model import Finding, Severity
 from kraft_audit.text.readable import capitalized
 
-COMMAND: Final = "   "
-"""Stands before a command in a step."""
+URGENT: Final = frozenset({Severity.CRITICAL, Severity.HIGH})
+BEFORE_COMMAND: Final = "   "
+"""What stands before a command in a line of the answer."""
 
 
 def contradiction_steps(standing: QuorumStanding, folded: FoldedFindings, quoted: str) -> Iterator[str]:
@@ -22,20 +23,23 @@ def contradiction_steps(standing: QuorumStanding, folded: FoldedFindings, quoted
         return
     for finding in [each for each in folded.open if each.rule == "KQ002"][:1]:
         yield finding.what_to_do
-        yield f"Then see which copies are left, and what each would lose:{COMMAND}kraft-audit rescue --plan {quoted}"
+        see = "Then see which copies are left, and what each would lose:"
+        yield f"{see}{BEFORE_COMMAND}kraft-audit rescue --plan {quoted}"
 
 
 def worst_step(standing: QuorumStanding, folded: FoldedFindings, quoted: str) -> Iterator[str]:
     """What the most severe open finding says, where it is critical or high."""
     if standing.standing is Standing.NO_LOG:
         return  # what a copy without its log shows may be long past
-    urgent = [each for each in folded.open if each.severity in (Severity.CRITICAL, Severity.HIGH)]
+    urgent = [each for each in folded.open if each.severity in URGENT]
     if not urgent:
         return
-    worst = min(urgent, key=_order)
-    ask = "" if COMMAND in worst.what_to_do else f"{COMMAND}kraft-audit check {quoted} --rule {worst.rule}"
-    yield f"{capitalized(worst.what_to_do)}{ask}"
+    worst = min(urgent, key=worst_first)
+    step = capitalized(worst.what_to_do)
+    has_command = BEFORE_COMMAND in step
+    yield step if has_command else f"{step}{BEFORE_COMMAND}kraft-audit check {quoted} --rule {worst.rule}"
 
 
-def _order(finding: Finding) -> tuple[int, int, str, str]:
+def worst_first(finding: Finding) -> tuple[int, int, str, str]:
+    """The most severe finding first, of equals the oldest."""
     return -finding.severity.rank, finding.from_ms or 0, finding.rule, finding.subject

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from kraft_audit.findings.situation import URGENT
+from kraft_audit.findings.urgent_steps import URGENT
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.frameworks import requirements
 from kraft_audit.rules.registry import control_of, rules

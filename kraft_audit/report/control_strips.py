@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
-from kraft_audit.findings.situation import URGENT
+from kraft_audit.findings.urgent_steps import URGENT
 from kraft_audit.report.control_state import ControlStatus, is_acknowledged_loss
 from kraft_audit.rules.cluster_history import TableRow
 from kraft_audit.rules.registry import control_of

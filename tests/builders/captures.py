@@ -37,6 +37,15 @@ def samples() -> Path:
     return SAMPLES
 
 
+def copy_nodes(source: Path, folder: Path, nodes: tuple[int, ...], without_log: int = 0) -> Path:
+    """Some node dirs of a capture in another folder, one of them without its segments."""
+    for node_id in nodes:
+        shutil.copytree(source / f"node-{node_id}", folder / f"node-{node_id}")
+    for log in (folder / f"node-{without_log}").rglob("__cluster_metadata-0/*.log"):
+        log.unlink()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def small_corpus() -> Path:
     """The captures in the repository, unpacked: one folder a scenario, laid out like those of `corpus`."""

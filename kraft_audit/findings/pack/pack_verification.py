@@ -283,11 +283,12 @@ def _compared(earlier: PackChain, later: PackChain) -> PackComparison:
             different.append(span)
         elif is_compared:
             equal.append(span)
+    compared = sorted([*equal, *different])
     return PackComparison(
         earlier.cluster_id,
         len(equal),
         max((to_offset for _, to_offset in equal), default=None),
-        tuple(part for span in _merged(committed) for part in uncovered(*span, [*equal, *different])),
+        tuple(part for span in _merged(committed) for part in uncovered(*span, compared)),
         tuple(contradictions),
     )
 

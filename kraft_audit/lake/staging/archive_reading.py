@@ -36,10 +36,9 @@ from kraft_audit.lake.ledger_state import LedgerState
 from kraft_audit.lake.plan_events import OPENED
 from kraft_audit.lake.redaction_key import KEY_BYTES
 from kraft_audit.lake.staging.stage import ReadingEnd
-from kraft_audit.lake.staging.state_store import get_state
-from kraft_audit.losses.replica_disks import NO_LOGS, ReplicaLogs
+from kraft_audit.lake.staging.state_store import kept_before
+from kraft_audit.losses.replica_disks import NO_LOGS
 from kraft_audit.pipeline.analysis import reanalyze
-from kraft_audit.pipeline.earlier_captures import EarlierCaptures, EarlierCapturesError
 from kraft_audit.reading import ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import ARCHIVE, BATCHES, CAPTURES, DECODE_ERRORS, PLANS
@@ -335,19 +334,11 @@ class ArchiveReading:
                 yield from ((table.name, batch) for batch in rows.to_batches())
 
         settings = ReadingSettings(archived.open_storage, redactor)
-        for name, batch in reanalyze(plan, settings, judged_rows(), REPLAYED, self._replica_logs()):
+        # What brokers' disks held of partitions with a loss is not in the archive.
+        earlier, self._forgotten = kept_before(self._lake_uri, plan)
+        logs = NO_LOGS if earlier is None else earlier.replica_logs
+        for name, batch in reanalyze(plan, settings, judged_rows(), REPLAYED, logs):
             yield STAGED_AS.get(name, name), of_history(batch, plan)
-
-    def _replica_logs(self) -> ReplicaLogs:
-        """What brokers' disks held of partitions with a loss, as plans before kept it: they are not in the archive."""
-        if not self._plan.kept_state:
-            return NO_LOGS
-        try:
-            content = get_state(self._lake_uri, self._plan.key, self._plan.kept_state)
-            return EarlierCaptures.from_bytes(content).replica_logs
-        except EarlierCapturesError as error:
-            self._forgotten = str(error)
-            return NO_LOGS
 
     def end(self) -> ReadingEnd:
         return ReadingEnd(self._plan.redaction_state, forgotten=self._forgotten)

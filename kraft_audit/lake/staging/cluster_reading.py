@@ -16,10 +16,9 @@ from kraft_audit.capture.plan import ClusterPlan, KnownBatches, Selection, plan_
 from kraft_audit.lake.redaction_key import KEY_BYTES, load_key, redactor_of
 from kraft_audit.lake.staging.archive_reading import ArchiveReading, history_rows, is_archived, of_history
 from kraft_audit.lake.staging.stage import ReadCluster, Reading, ReadingEnd
-from kraft_audit.lake.staging.state_store import get_state
+from kraft_audit.lake.staging.state_store import kept_before
 from kraft_audit.lake.views import newest_batches
 from kraft_audit.pipeline.analysis import TABLES, CaptureMemory, analyze
-from kraft_audit.pipeline.earlier_captures import EarlierCaptures, EarlierCapturesError
 from kraft_audit.reading import ClusterReading, ReadingSettings
 from kraft_audit.tables import STAGED_AS
 from kraft_audit.tables.bronze import BATCHES, RECORDS
@@ -79,12 +78,7 @@ class PipelineReading:
     def rows(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._plan.aliases or self._plan.merged:
             yield HISTORIES.name, history_rows(self._plan)
-        if self._plan.kept_state:
-            try:
-                content = get_state(self._lake_uri, self._plan.key, self._plan.kept_state)
-                self._memory.earlier = EarlierCaptures.from_bytes(content)
-            except EarlierCapturesError as error:
-                self._forgotten = str(error)
+        self._memory.earlier, self._forgotten = kept_before(self._lake_uri, self._plan)
         with StoragePool() as pool:
             settings = ReadingSettings(pool.open, self._redactor, known=self._known, stop_on_change=True)
             for name, batch in analyze(self._plan, settings, self._tables, self._memory):

@@ -13,9 +13,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from kraft_audit.capture.plan import ClusterPlan
 from kraft_audit.lake.data_files import name_of_history, named_when_whole, table_folder, write_octets
 from kraft_audit.lake.lake_paths import is_uri
-from kraft_audit.pipeline.earlier_captures import NAME_BYTES, EarlierCapturesError, name_of
+from kraft_audit.pipeline.earlier_captures import NAME_BYTES, EarlierCaptures, EarlierCapturesError, name_of
 
 STATES_FOLDER: Final = "_state"
 """Delta and Spark take no folder for a table whose name begins so."""
@@ -43,6 +44,16 @@ def get_state(data_uri: str, history: str, name: str) -> bytes:
     if name_of(content) != name.partition("-")[0]:
         raise EarlierCapturesError("its bytes are not those that were written")
     return content
+
+
+def kept_before(data_uri: str, plan: ClusterPlan) -> tuple[EarlierCaptures | None, str | None]:
+    """What plans before this one kept of its history, and why nothing where that cannot be read."""
+    if not plan.kept_state:
+        return None, None
+    try:
+        return EarlierCaptures.from_bytes(get_state(data_uri, plan.key, plan.kept_state)), None
+    except EarlierCapturesError as error:
+        return None, str(error)
 
 
 def delete_states(data_uri: str, history: str, except_names: frozenset[str], *, dry_run: bool = False) -> int:

@@ -137,7 +137,10 @@ def rescue_plan(
 
 
 class _Planner:
-    """The copies of a log, and what all rounds prove of it. `_disk_ids` are the nodes whose disks are here now."""
+    """The copies of a log, and what all rounds prove of it.
+
+    `_disk_ids` are the nodes whose disks are here now, `_read_ids` those of them whose disks are evidence.
+    """
 
     def __init__(
         self,
@@ -176,6 +179,7 @@ class _Planner:
         self._disk_ids = {each.node_id for each in disks if each.node_id is not None and not each.is_archived}
         self._disks_left = tuple(sorted(self._disk_ids - gone))
         self._doubts = doubted_disks(reading.survey, newest) | _emptied_disks(reading.survey, newest)
+        self._read_ids = self._disk_ids - self._doubts.keys()
         high = newest.interval.high if is_last_round(reading.survey, rounds) else None
         nameless = sorted((each for each in disks if each.node_id is None), key=lambda each: each.path)
         self._refusals = PlanRefusals(
@@ -206,12 +210,13 @@ class _Planner:
 
     def _has_majority_of_now(self) -> bool:
         """Whether a majority of the voters' disks is here, none of them said to be gone."""
-        here = self._disk_ids - self._gone - self._doubts.keys()
+        here = self._read_ids - self._gone
         return bool(self._sets) and all(len(here & each.ids) >= majority(len(each.ids)) for each in self._sets)
 
     def _has_every_broker(self) -> bool:
         """Whether the copy of every registered broker was read, none of them said to be gone."""
-        return bool(self._registered_brokers()) and not self._uncaptured_brokers() and not self._gone_brokers()
+        registered = self._registered_brokers()
+        return bool(registered) and not registered & self._gone and not self._uncaptured_brokers()
 
     def plan(self) -> RescuePlan:
         verdict, reason, steps = self._verdict()
@@ -300,15 +305,12 @@ class _Planner:
 
     def _uncaptured_voters(self) -> list[int]:
         voters = {voter for voter_set in self._sets for voter in voter_set.ids}
-        return sorted(voters - self._gone - (self._disk_ids - self._doubts.keys()))
+        return sorted(voters - self._gone - self._read_ids)
 
     def _uncaptured_brokers(self) -> tuple[int, ...]:
         """Registered brokers whose copy of the metadata log was not read: one of them may reach further."""
         read = {copy.node_id for copy in self._copies if copy.archived_ms is None} - self._doubts.keys()
         return tuple(sorted(self._registered_brokers() - self._gone - read))
-
-    def _gone_brokers(self) -> set[int]:
-        return self._registered_brokers() & self._gone
 
     def _registered_brokers(self) -> set[int]:
         """The brokers that the best copy knows."""

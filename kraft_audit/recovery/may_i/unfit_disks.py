@@ -1,4 +1,6 @@
-"""Disks that must not serve as they are: what the rules say of the files in the newest copy of each node."""
+"""What `check` warns of that no *yes* about a controller may pass over: disks that must not serve as they are, by the
+files in the newest copy of each node; records that only some voters hold; a committed log in two versions.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ def _contradiction(history: ClusterHistory) -> Finding | None:
 def of_unfit_disks(question: Question, history: ClusterHistory, answer: Permission) -> Permission:
     """The answer, but no *yes* to a node that would go on with such a disk, or be away while another one is needed.
 
-    Nor to anything about a controller while what was committed stands on disks in two versions.
+    Nor to anything about a controller while what was committed stands on disks in two versions, nor to more than a
+    start of one that holds what waits for a majority.
     """
     if answer.verdict is not Verdict.YES:
         return answer

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 import kraft_audit
 from kraft_audit.rules.columns.quorum_standing import Standing
+from tests.builders.captures import copy_nodes
 
 pytestmark = pytest.mark.slow
 
 
 def standing_of(source: Path, folder: Path, nodes: tuple[int, ...], without_log: int = 0) -> tuple[Standing, str]:
-    for node_id in nodes:
-        shutil.copytree(source / f"node-{node_id}", folder / f"node-{node_id}")
-    for log in (folder / f"node-{without_log}").rglob("__cluster_metadata-0/*.log"):
-        log.unlink()
-    with kraft_audit.open(str(folder)) as (cluster,):
+    with kraft_audit.open(str(copy_nodes(source, folder, nodes, without_log))) as (cluster,):
         found = cluster.standing()
         return found.standing, found.reason
 

@@ -16,6 +16,7 @@ import kraft_audit
 from kraft_audit.recovery.may_i.broker_permission import broker_permission
 from kraft_audit.recovery.may_i.permission import Action, Permission, Question, RollQuestion, Verdict
 from kraft_engine.runs.simulate import simulate
+from tests.builders.captures import copy_nodes
 from tests.builders.histories import HistoryBuilder
 
 pytestmark = pytest.mark.slow
@@ -138,11 +139,7 @@ def test_a_minority_of_the_controllers_says_yes_to_no_broker(build: HistoryBuild
 
 
 def plan_without(source: Path, folder: Path, nodes: tuple[int, ...], without_log: int, *gone: int) -> Any:
-    for node_id in nodes:
-        shutil.copytree(source / f"node-{node_id}", folder / f"node-{node_id}")
-    for log in (folder / f"node-{without_log}").rglob("__cluster_metadata-0/*.log"):
-        log.unlink()
-    with kraft_audit.open(str(folder)) as (cluster,):
+    with kraft_audit.open(str(copy_nodes(source, folder, nodes, without_log))) as (cluster,):
         return cluster.rescue_plan(gone)
 
 
